@@ -14,16 +14,22 @@
 use crate::decision::{Decision, StopCause};
 use crate::effect::WorkerPlace;
 use crate::engine::Engine;
-use crate::ids::{ClassId, JobId, PoolId};
+use crate::event::LaunchError;
+use crate::ids::{ClassId, JobId, OfferingId, PoolId};
 use crate::moves;
 use crate::plan::PlanReport;
 use crate::policy::Buys;
+use crate::rules::launch::{self, LaunchOption};
 use crate::rules::placement::{self, NodeScope};
-use crate::rules::{demand, quota, settings, slack, supply};
+use crate::rules::{budget, demand, quota, reservations, settings, slack, supply};
 use crate::state::jobs::Phase;
 use crate::state::{State, Urgency};
 use crate::units::{Span, Timestamp};
 use alloc::vec::Vec;
+
+/// What waits for spot asks for it that long after it was refused, however long its stock is left alone: what is gone for ten minutes is worth seeing soon.
+/// Who has waited for long without asking looks less often.
+const LOOKS_EVERY: Span = Span::mins(4);
 
 /// How urgent a deadline is.
 struct Verdict {
@@ -50,9 +56,12 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
             && urgency != Urgency::Urgent
             && engine.state.streak(job).is_some();
         let urgency = if avoids { was } else { urgency };
+        let again = again.min(look_at(&engine.state, job, urgency));
         engine.decide(Decision::Reassess { job, urgency, again, late });
-        if urgency == Urgency::Urgent {
-            leave_spot(engine, job, report);
+        match urgency {
+            Urgency::Urgent => leave_spot(engine, job, report),
+            Urgency::Relaxed => ask_for_spot(engine, job, report),
+            _ => {}
         }
     }
 }
@@ -89,6 +98,53 @@ fn judge(state: &State, job: JobId) -> Verdict {
     let times = [line_at, urgent_at, late_at, counts_at];
     let again = times.into_iter().filter(|at| *at > now).min().unwrap_or(Timestamp::NEVER);
     Verdict { urgency, again, late: None }
+}
+
+/// When a job that waits for spot looks again whether it is there. `NEVER`: it does not wait for it.
+fn look_at(state: &State, job: JobId, urgency: Urgency) -> Timestamp {
+    let row = &state.jobs[job];
+    if urgency != Urgency::Relaxed || !matches!(row.phase, Phase::Queued | Phase::Booked) {
+        return Timestamp::NEVER;
+    }
+    let waited = state.now.since(row.since);
+    match waited < LOOKS_EVERY {
+        true => row.since + LOOKS_EVERY,
+        false => state.now + LOOKS_EVERY.max(Span(waited.0 / 4)),
+    }
+}
+
+/// Asks for one node of spot that was out, for a job that waits for it and for nothing else and that one node holds. Whoever is first in line takes it.
+fn ask_for_spot(engine: &mut Engine, job: JobId, report: &mut PlanReport) {
+    let state = &engine.state;
+    let (row, now) = (&state.jobs[job], state.now);
+    let held = state.queue_brake(row.queue).is_some();
+    if held || row.phase != Phase::Queued || now.since(row.since) < LOOKS_EVERY {
+        return;
+    }
+    let class = row.class;
+    let asked = |pool: PoolId, id: OfferingId| {
+        let stock = &state.offerings[id.index()];
+        let out = stock.blocked_by == Some(LaunchError::Capacity) && stock.blocked_until > now && stock.in_flight == 0;
+        let (all, own) = reservations::held(state, pool, Some(job));
+        let holds = |option: &LaunchOption| option.nodes() == 1 && !option.part;
+        out && stock.listed
+            && slack::is_spot(state, id)
+            && budget::affordable_anew(state, class, pool, id)
+            && launch::options(state, class, pool, &[id], &[]).iter().any(holds)
+            && launch::bound_hit(state, pool, &LaunchOption::of(id, 1), all, own).is_none()
+    };
+    let open = |pool: &PoolId| {
+        let share = quota::share(state, class, *pool);
+        supply::no_purchase(state, *pool).is_none()
+            && quota::refusal(state, class, *pool, share).is_none()
+            && budget::refusal(state, class, *pool).is_none()
+    };
+    let pools = state.classes[class].fits.iter().filter(|of| open(&of.0));
+    let out = pools.flat_map(|(pool, fits)| fits.iter().map(|id| (*pool, *id))).filter(|of| asked(of.0, of.1));
+    let cheapest = out.min_by_key(|of| (state.offerings[of.1.index()].offer.price, *of));
+    if let Some((pool, offering)) = cheapest {
+        moves::buy_spare(engine, pool, offering, report);
+    }
 }
 
 /// Whether its tier and the policy leave a choice between spot and what stays.

@@ -76,6 +76,7 @@ stories! {
     completion_all_leader_any
     cpu_counts_in_fragmentation
     cpu_only
+    deadline_asks_for_spot_every_few_minutes
     deadline_behind_the_line_takes_on_demand
     deadline_counts_no_time_where_it_stays
     deadline_met_at_least_cost
