@@ -23,6 +23,7 @@ mod files;
 pub mod intake;
 pub mod key;
 pub mod metrics;
+pub mod past;
 pub mod policy;
 pub mod segments;
 pub mod show;

@@ -88,7 +88,10 @@ impl Converter {
             "default".to_owned()
         });
         let stays = row.preemptible == Some(false);
-        let checkpoint = self.checkpoint(row, stays);
+        if stays && row.spot.is_none() && row.saves.is_none() {
+            self.note("jobs may not be stopped for others: they never run on spot and do not save");
+        }
+        let checkpoint = self.checkpoint(row);
         let shares = row.gpus == 1 && row.gpu_milli < 1000;
         let restart = row.restart_ms.map_or(self.assumptions.restart, Span);
         self.note_tier(&queue, row);
@@ -104,7 +107,7 @@ impl Converter {
             priority: self.priority(row),
             gang: self.gang(row),
             models: row.gpu_models.clone(),
-            spot: !stays,
+            spot: row.spot.unwrap_or(!stays),
             shares,
             checkpoint,
             restart,
@@ -116,7 +119,8 @@ impl Converter {
             digest: digest(row),
             ..JobSpec::default()
         };
-        let truth = JobTruth { gpu_util_permille: row.gpu_util_permille, ..JobTruth::lasting(Span(row.duration_ms)) };
+        let (gpu_util_permille, failures) = (row.gpu_util_permille, row.failures);
+        let truth = JobTruth { gpu_util_permille, failures, ..JobTruth::lasting(Span(row.duration_ms)) };
         (spec, truth)
     }
 
@@ -149,16 +153,15 @@ impl Converter {
         *self.used.entry(what).or_default() += 1;
     }
 
-    fn checkpoint(&mut self, row: &TraceJob, stays: bool) -> Option<Checkpointing> {
-        if stays {
-            self.note("jobs may not be stopped for others: they never run on spot and do not save");
+    fn checkpoint(&mut self, row: &TraceJob) -> Option<Checkpointing> {
+        if !row.saves.unwrap_or(row.preemptible != Some(false)) {
             return None;
         }
         if row.checkpoint_every_ms.is_none() {
             self.note("jobs state no checkpoint_every_s: they save as assumed");
         }
         let every = row.checkpoint_every_ms.map(Span).or(self.assumptions.checkpoint_every)?;
-        Some(Checkpointing { every, grace: self.assumptions.grace })
+        Some(Checkpointing { every, grace: row.grace_ms.map_or(self.assumptions.grace, Span) })
     }
 
     fn principal(&mut self, queue: &str, row: &TraceJob) -> String {
@@ -202,7 +205,8 @@ impl Converter {
                 if !row.gpus.is_multiple_of(workers) {
                     self.note("jobs have GPUs that do not divide by their workers: rounded up");
                 }
-                Gang::Workers { min: workers, max: workers, each: each(row.gpus.div_ceil(workers), workers) }
+                let most = row.workers_max.unwrap_or(workers).max(workers);
+                Gang::Workers { min: workers, max: most, each: each(row.gpus.div_ceil(workers), workers) }
             }
             _ if row.gpus == 0 || row.gpu_milli < 1000 => Gang::Workers { min: 1, max: 1, each: each(row.gpus, 1) },
             _ => Gang::Spanning { gpus: row.gpus, per_gpu: each(1, row.gpus) },
@@ -305,6 +309,12 @@ mod tests {
         assert!(matches!(spec.gang, Gang::Workers { min: 2, max: 2, each } if each.gpus == 4 && each.mem == Mib(6)));
         let (spec, ..) = convert(&TraceJob { preemptible: Some(false), ..row() });
         assert_eq!((spec.spot, spec.checkpoint), (false, None));
+        let (spec, truth, _) =
+            convert(&TraceJob { saves: Some(false), workers: Some(1), workers_max: Some(4), failures: 1, ..row() });
+        assert_eq!((spec.spot, spec.checkpoint, truth.failures), (true, None, 1));
+        assert!(matches!(spec.gang, Gang::Workers { min: 1, max: 4, .. }));
+        let (spec, ..) = convert(&TraceJob { spot: Some(false), grace_ms: Some(7000), ..row() });
+        assert_eq!((spec.spot, spec.checkpoint.map(|c| c.grace)), (false, Some(Span::secs(7))));
         for (word, priority) in [("slo", 10), ("BE", -10), ("7", 7), ("normal", 0), ("odd", 0)] {
             let (spec, ..) = convert(&TraceJob { priority: Some(word.into()), ..row() });
             assert_eq!(spec.priority, priority, "{word}");

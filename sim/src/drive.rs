@@ -97,7 +97,12 @@ impl<'a> Drive<'a> {
             let what = "nodes are the fleet, free of charge; ceilings on nodes and GPUs are lifted";
             extra_assumptions.push(format!("{} {what}", nodes.len()));
         }
-        let world_options = WorldOptions { stock, ..WorldOptions::new(options.seed, options.market.clone()) };
+        let boots = options.boots.clone();
+        let measured: usize = boots.values().map(Vec::len).sum();
+        if measured > 0 {
+            extra_assumptions.push(format!("{measured} measured boots of {} offerings are drawn from", boots.len()));
+        }
+        let world_options = WorldOptions { stock, boots, ..WorldOptions::new(options.seed, options.market.clone()) };
         let mut engine = Engine::new();
         let mut journal = options.crash_every.map(|_| MemoryJournal::new());
         let converter = Converter::new(&policy, options.assumptions);

@@ -125,7 +125,8 @@ Examples:
   forebay journal verify forebay-data/2026-11-02     # reads all of it, changes nothing
   forebay journal backup forebay-data/2026-11-02 /backup/2026-11-02     # beside a running controller
   forebay journal restore /backup/2026-11-02 forebay-data/2026-11-02
-  forebay journal upgrade forebay-data/2026-11-02    # once, after a new release refused it")]
+  forebay journal upgrade forebay-data/2026-11-02    # once, after a new release refused it
+  forebay journal export forebay-data/2026-11-02 --trace --from 2026-11-16 --to 2026-11-23 --out last-week")]
     Journal(JournalArgs),
     /// On a node: tell the controller what the cloud says about it, and what its GPUs do for which workers.
     #[command(after_help = "\
@@ -380,6 +381,9 @@ pub struct SimulateArgs {
     /// The spot market: a recorded series, or auto (one found beside the trace, else seeded), seeded, calm.
     #[arg(long, value_name = "FILE|auto|seeded|calm", default_value = "auto")]
     pub market: String,
+    /// Boots that were measured, as CSV: auto (boot_times.csv beside the trace, else the catalogue), catalogue, or a file.
+    #[arg(long, value_name = "FILE|auto|catalogue", default_value = "auto")]
+    pub boots: String,
     /// Drop the controller and recover it from its journal every N decisions.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub crash_every: Option<u64>,
@@ -493,11 +497,39 @@ pub enum JournalDo {
         /// The folder to make, which has no journal. What is left of one goes to a folder in it.
         folder: PathBuf,
     },
+    /// Write what was submitted in a past time as the files that `simulate` plays again: trace.csv, what was seen of spot
+    /// (spot_availability.csv), boots (boot_times.csv) and the policy in force (policy.yaml). Nothing is changed, and a controller may be
+    /// working on the journal. What is not known is left out and counted.
+    #[command(after_help = "\
+Examples:
+  forebay journal export forebay-data/2026-11-02 --trace --out past
+  forebay journal export /data --trace --from 2026-11-16 --to 2026-11-23 --out last-week
+  forebay simulate --policy last-week/policy.yaml --trace last-week/trace.csv")]
+    Export(JournalExportArgs),
     /// Bring a journal that an earlier release wrote to this release's format and records. A file that is replaced stays beside the new one.
     Upgrade {
         /// The journal's folder.
         folder: PathBuf,
     },
+}
+
+/// `forebay journal export`.
+#[derive(Debug, Args)]
+pub struct JournalExportArgs {
+    /// The journal's folder.
+    pub folder: PathBuf,
+    /// As a trace for `simulate`.
+    #[arg(long, required = true)]
+    pub trace: bool,
+    /// Jobs that were submitted from then on: a day of the billing zone, or a full hour such as 2026-11-24T09:00:00Z. Default: the beginning.
+    #[arg(long, value_name = "TIME")]
+    pub from: Option<String>,
+    /// Before then. Default: up to now.
+    #[arg(long, value_name = "TIME")]
+    pub to: Option<String>,
+    /// The folder to write to, which is made. Files of the same names are replaced.
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
 }
 
 /// What there is a schema of.

@@ -1,12 +1,14 @@
-//! `forebay journal`: which of its commands does what; verifying and upgrading.
+//! `forebay journal`: which of its commands does what; verifying, exporting and upgrading.
 //!
 //! Never: changes a journal but by `upgrade`, which keeps the files that it replaces. What a start would cut off is reported, not cut.
 
-use super::args::JournalDo;
+use super::args::{JournalDo, JournalExportArgs};
 use super::backup::{backup_one, failure, restore_one};
 use super::outcome::{Exit, Failure, print};
+use crate::cost::CostRange;
 use crate::intake::rejected;
-use crate::journal::{JournalAct, UpgradedJournal, VerifiedJournal, upgrade_folder, verify};
+use crate::journal::{JournalAct, JournalError, UpgradedJournal, VerifiedJournal, upgrade_folder, verify};
+use crate::past::{POLICY_FILE, PastFault, TRACE_FILE, export_past};
 use crate::segments::{ReadHead, split_into_segments};
 use crate::status;
 use std::path::Path;
@@ -16,6 +18,7 @@ pub(super) fn run(what: &JournalDo) -> Result<Exit, Failure> {
         JournalDo::Verify { folder } => verify_one(folder),
         JournalDo::Backup { folder, to } => backup_one(folder, to),
         JournalDo::Restore { backup, folder } => restore_one(backup, folder),
+        JournalDo::Export(args) => export_one(args),
         JournalDo::Upgrade { folder } => upgrade_one(folder),
     }
 }
@@ -32,6 +35,30 @@ fn verify_one(folder: &Path) -> Result<Exit, Failure> {
         let at = crate::clock::instant(*at_ms).map_or_else(|| at_ms.to_string(), |at| at.to_string());
         print(&format!("  {at}: {kind}, incarnation {} from position {}: {text}\n", era.incarnation, era.begins))?;
     }
+    Ok(Exit::Done)
+}
+
+fn export_one(args: &JournalExportArgs) -> Result<Exit, Failure> {
+    let range = CostRange { from: args.from.clone(), to: args.to.clone() };
+    let exported = export_past(&args.folder, &range, &args.out).map_err(|fault| match fault {
+        // Its own remedies are those of `forebay run`.
+        PastFault::Journal(JournalError::Missing { path }) => Failure::input(format_args!(
+            "{}: there is no journal: name the folder that a Forebay wrote to",
+            path.display()
+        )),
+        PastFault::Journal(e) => failure(e),
+        PastFault::Write { .. } => Failure::outside(fault),
+        other => Failure::input(other),
+    })?;
+    for note in &exported.notes {
+        eprintln!("note: {note}");
+    }
+    let zero = crate::clock::instant(exported.zero.0).map_or_else(|| exported.zero.0.to_string(), |at| at.to_string());
+    print(&format!("{}: {} jobs; time 0 of the files is {zero}\n", args.out.display(), exported.jobs))?;
+    let with_policy = exported.files.iter().any(|file| file.ends_with(POLICY_FILE));
+    let policy = if with_policy { args.out.join(POLICY_FILE).display().to_string() } else { "POLICY.yaml".to_owned() };
+    let trace = args.out.join(TRACE_FILE);
+    print(&format!("play it again:  forebay simulate --policy {policy} --trace {}\n", trace.display()))?;
     Ok(Exit::Done)
 }
 

@@ -109,7 +109,8 @@ fn close(
     (world, to_stdout): (&WorldFile, bool),
     out: Output,
 ) -> Result<Exit, Failure> {
-    let mut card = scorecard::of(&finished.engine, finished.rejected);
+    let mut card =
+        scorecard::of(&finished.engine, finished.rejected, &finished.folder).map_err(super::backup::failure)?;
     card.trace = file.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
     card.market = world.words();
     card.seed = world.seed();

@@ -6,13 +6,14 @@ use super::Output;
 use super::args::SimulateArgs;
 use super::check::compile_file;
 use super::outcome::{Exit, Failure, print, write};
+use crate::past::BOOTS_FILE;
 use crate::show::closing::Closing;
 use crate::show::progress::{Bar, Moment};
 use forebay_catalog::Catalogue;
 use forebay_kernel::policy::Policy;
 use forebay_sim::drive::{SimError, SimOptions, SimOutcome, SimProgress, simulate};
 use forebay_sim::market::{Market, find_beside};
-use forebay_sim::trace::{self, Trace, TraceFormat};
+use forebay_sim::trace::{self, BootTimes, Trace, TraceFormat};
 use forebay_sim::world::spot_pairs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -23,6 +24,7 @@ pub(super) fn run(args: &SimulateArgs, out: Output) -> Result<Exit, Failure> {
     all_bought(&args.policy, &policy)?;
     let trace = read_trace(&args.trace, args.trace_format.as_deref())?;
     let nodes = args.nodes.as_ref().map(trace::read_nodes).transpose().map_err(Failure::input)?;
+    let boots = boots(args)?;
     let market = market(args, &trace, &policy)?;
     let source = market.describe();
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
@@ -31,6 +33,7 @@ pub(super) fn run(args: &SimulateArgs, out: Output) -> Result<Exit, Failure> {
     let options = SimOptions {
         crash_every: args.crash_every,
         nodes: nodes.as_deref(),
+        boots,
         progress: if bar.hidden() { None } else { Some(&mut show) },
         clock: nanos,
         ..SimOptions::new(args.seed, market)
@@ -66,6 +69,17 @@ fn all_bought(path: &Path, policy: &Policy) -> Result<(), Failure> {
 pub(super) fn read_trace(path: &Path, format: Option<&str>) -> Result<Trace, Failure> {
     let format = format.map(str::parse::<TraceFormat>).transpose().map_err(Failure::input)?;
     trace::read(path, format).map_err(Failure::input)
+}
+
+fn boots(args: &SimulateArgs) -> Result<BootTimes, Failure> {
+    let beside = args.trace.with_file_name(BOOTS_FILE);
+    let path = match args.boots.as_str() {
+        "catalogue" => return Ok(BootTimes::new()),
+        "auto" if !beside.is_file() => return Ok(BootTimes::new()),
+        "auto" => beside,
+        path => PathBuf::from(path),
+    };
+    trace::read_boots(path).map_err(Failure::input)
 }
 
 fn market(args: &SimulateArgs, trace: &Trace, policy: &Policy) -> Result<Market, Failure> {

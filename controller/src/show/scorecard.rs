@@ -1,17 +1,22 @@
-//! The scorecard of a run: the same keys as a simulation's, from the engine's ledger and rows, which survive any crash.
+//! The scorecard of a run: the same keys as a simulation's, from the engine's ledger and rows, which survive any crash, and from the archive.
 //!
 //! Never: what only a simulation knows (true durations, a lower bound, time inside the engine): those are null.
 
 use super::closing::Closing;
 use crate::document::reason::reason_view;
+use crate::journal::{JournalError, PastPart, read_folder_past};
 use forebay_engine::engine::Engine;
 use forebay_kernel::decision::Outcome;
-use forebay_kernel::state::jobs::Phase;
-use forebay_kernel::units::Timestamp;
+use forebay_kernel::job::JobSpec;
+use forebay_kernel::state::State;
+use forebay_kernel::state::jobs::{Job, Phase};
+use forebay_kernel::units::{Span, Timestamp};
 use forebay_sim::score::figures::{Distribution, dollars, gpu_hours, hours, ratio, seconds};
 use forebay_sim::score::{QueueScore, RejectedJobs, Scorecard, Wasted};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::Path;
 
 /// What a run cannot know of itself.
 const UNKNOWN: [&str; 11] = [
@@ -28,14 +33,21 @@ const UNKNOWN: [&str; 11] = [
     "nodes_launched",
 ];
 
-/// The scorecard of an engine. `refused` events never reached it.
-#[must_use]
-pub fn of(engine: &Engine, refused: u64) -> Scorecard {
+/// The scorecard of an engine whose journal lies in `folder`, for jobs that have left the state. `refused` events never reached it.
+///
+/// # Errors
+/// Jobs have left the state, and the journal cannot be read.
+pub fn of(engine: &Engine, refused: u64, folder: &Path) -> Result<Scorecard, JournalError> {
+    let jobs = JobScores::of(engine, folder)?;
+    Ok(of_jobs(engine, refused, jobs))
+}
+
+fn of_jobs(engine: &Engine, refused: u64, scores: JobScores) -> Scorecard {
     let state = engine.state();
     let counters = state.counters();
     let ledger = state.ledger_now();
     let all = ledger.total();
-    let rows = state.jobs().filter(|(job, _)| job.service.is_none()).count() as u64;
+    let rows = state.jobs().filter(|(job, _)| job.service.is_none()).count() as u64 + counters.retired;
     let over: u64 = counters.outcomes.iter().sum();
     Scorecard {
         policy: state.policy().map(|p| p.name.clone()).unwrap_or_default(),
@@ -63,65 +75,93 @@ pub fn of(engine: &Engine, refused: u64) -> Scorecard {
         cost_usd: dollars(all.cost),
         cost_on_demand_only_usd: dollars(all.cost_on_demand),
         deadline_misses: counters.deadline_misses,
-        rejected_by_code: rejected(engine, counters.refused + refused),
+        rejected_by_code: scores.rejected_with(counters.refused + refused),
         times_at_zero: counters.times_at_zero,
         nodes_peak: counters.nodes_peak,
         nodes_at_end: state.bought_nodes().count() as u64,
         decisions: counters.decisions,
         // Every record is a tick, an event or a decision; ticks are few.
         events: counters.next_seq.saturating_sub(counters.decisions),
-        ..times(engine)
+        ..scores.times()
     }
 }
 
-fn times(engine: &Engine) -> Scorecard {
-    let (mut waits, mut ends) = (Vec::new(), Vec::new());
-    let mut by_queue: BTreeMap<String, Vec<_>> = BTreeMap::new();
-    let (mut first, mut last) = (Timestamp::NEVER, Timestamp(0));
-    let mut queues: BTreeMap<String, QueueScore> = BTreeMap::new();
-    for (job, spec) in engine.state().jobs().filter(|(job, _)| job.service.is_none()) {
-        first = first.min(job.arrival);
-        let score = queues.entry(spec.queue.clone()).or_default();
+/// What became of jobs, one after the other.
+#[derive(Default)]
+struct JobScores {
+    waits: Vec<Span>,
+    ends: Vec<Span>,
+    by_queue: BTreeMap<String, Vec<Span>>,
+    queues: BTreeMap<String, QueueScore>,
+    rejected: BTreeMap<String, RejectedJobs>,
+    first: Option<Timestamp>,
+    last: Timestamp,
+}
+
+impl JobScores {
+    fn of(engine: &Engine, folder: &Path) -> Result<JobScores, JournalError> {
+        let (mut scores, state) = (JobScores::default(), engine.state());
+        let gone = state.counters().retired > 0;
+        for (job, spec) in state.jobs().filter(|(job, _)| job.service.is_none() && !(gone && job.done())) {
+            scores.add(state, job, spec);
+        }
+        if gone {
+            read_folder_past(folder, &mut |state, part| {
+                if let PastPart::Finished(finished) = part {
+                    scores.add(state, &finished.job, &finished.spec);
+                }
+                ControlFlow::Continue(())
+            })?;
+        }
+        Ok(scores)
+    }
+
+    fn add(&mut self, state: &State, job: &Job, spec: &JobSpec) {
+        self.first = Some(self.first.map_or(job.arrival, |first| first.min(job.arrival)));
+        let score = self.queues.entry(spec.queue.clone()).or_default();
         score.jobs += 1;
-        let done = matches!(job.phase, Phase::Done { outcome: Outcome::Completed }).then_some(job.ended).flatten();
+        let done = (job.phase == Phase::Done { outcome: Outcome::Completed }).then_some(job.ended).flatten();
         score.completed += u64::from(done.is_some());
         score.deadline_misses += u64::from(spec.deadline.is_some_and(|by| done.is_none_or(|at| at > by)));
         if let Some(start) = job.first_start {
-            waits.push(start.since(job.arrival));
-            by_queue.entry(spec.queue.clone()).or_default().push(start.since(job.arrival));
+            self.waits.push(start.since(job.arrival));
+            self.by_queue.entry(spec.queue.clone()).or_default().push(start.since(job.arrival));
         }
-        if let (Phase::Done { outcome: Outcome::Completed }, Some(end)) = (job.phase, job.ended) {
-            ends.push(end.since(job.arrival));
-            last = last.max(end);
+        if let Some(end) = done {
+            self.ends.push(end.since(job.arrival));
+            self.last = self.last.max(end);
+        }
+        if let (Phase::Done { outcome: Outcome::Rejected }, Some(reason)) = (job.phase, job.reason) {
+            let first = || {
+                let message = reason_view(reason, state, Some(job.id)).message;
+                RejectedJobs { jobs: 0, first: spec.subject.clone(), message }
+            };
+            self.rejected.entry(reason.code().to_owned()).or_insert_with(first).jobs += 1;
         }
     }
-    Scorecard {
-        wait_s: Distribution::of(waits),
-        jct_s: Distribution::of(ends),
-        wait_s_by_queue: by_queue.into_iter().map(|(queue, waits)| (queue, Distribution::of(waits))).collect(),
-        makespan_s: seconds(last.since(first)),
-        jobs_by_queue: queues,
-        ..Scorecard::default()
-    }
-}
 
-/// Jobs that were rejected, by the code of the reason, and `refused` events, which are in no state.
-fn rejected(engine: &Engine, refused: u64) -> BTreeMap<String, RejectedJobs> {
-    let mut by_code: BTreeMap<String, RejectedJobs> = BTreeMap::new();
-    let state = engine.state();
-    for (job, spec) in state.jobs().filter(|(job, _)| job.phase == Phase::Done { outcome: Outcome::Rejected }) {
-        let Some(reason) = job.reason else { continue };
-        let first = || {
-            let message = reason_view(reason, state, Some(job.id)).message;
-            RejectedJobs { jobs: 0, first: spec.subject.clone(), message }
-        };
-        by_code.entry(reason.code().to_owned()).or_insert_with(first).jobs += 1;
+    /// Jobs that were rejected, by the code of the reason, and `refused` events, which are in no state.
+    fn rejected_with(&self, refused: u64) -> BTreeMap<String, RejectedJobs> {
+        let mut by_code = self.rejected.clone();
+        if refused > 0 {
+            let message = "they became no jobs: `rejected` in the journal's folder has each with its reason".to_owned();
+            by_code.insert("(events)".to_owned(), RejectedJobs { jobs: refused, first: String::new(), message });
+        }
+        by_code
     }
-    if refused > 0 {
-        let message = "they became no jobs: `rejected` in the journal's folder has each with its reason".to_owned();
-        by_code.insert("(events)".to_owned(), RejectedJobs { jobs: refused, first: String::new(), message });
+
+    fn times(self) -> Scorecard {
+        let makespan = self.last.since(self.first.unwrap_or(Timestamp::NEVER));
+        let by_queue = self.by_queue.into_iter().map(|(queue, waits)| (queue, Distribution::of(waits)));
+        Scorecard {
+            wait_s: Distribution::of(self.waits),
+            jct_s: Distribution::of(self.ends),
+            wait_s_by_queue: by_queue.collect(),
+            makespan_s: seconds(makespan),
+            jobs_by_queue: self.queues,
+            ..Scorecard::default()
+        }
     }
-    by_code
 }
 
 /// A run's scorecard as JSON: null for what it cannot know.

@@ -206,6 +206,12 @@ pub fn each_after(
     Ok(range)
 }
 
+/// Hands every job over in the order in which they were accepted, until `take` breaks off.
+pub fn each_in_order(db: &Database, take: &mut dyn FnMut(ArchivedJob) -> ControlFlow<()>) -> Result<(), JournalError> {
+    let sql = format!("SELECT {COLUMNS} FROM archive INDEXED BY archive_jobs ORDER BY job");
+    db.each(&sql, [], |row| Ok(take(archived(row)?)))
+}
+
 /// The archive and the identities of a journal, read on a connection of its own, from any thread, while the journal is written.
 #[derive(Debug)]
 pub struct ArchiveReader {

@@ -11,12 +11,12 @@ use crate::error::JournalError;
 use crate::identity::{self, IdentityIndex};
 use crate::snapshot::{self, LastChunks, SnapshotReport, SnapshotWork};
 use crate::turns::WriteTurns;
-use crate::{JournalRetention, MOST_SEEN, store};
+use crate::{JournalRetention, MOST_SEEN, cloud, store};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 /// Rows that one transaction takes away: some 200 KiB of the archive.
-const ROWS_AT_ONCE: usize = 512;
+pub const ROWS_AT_ONCE: usize = 512;
 
 /// Free pages that the file may have for what comes next: a quarter of it, or 8 MiB.
 const FREE_PAGES: u64 = 2_048;
@@ -175,6 +175,7 @@ impl Worker {
                     identity::merge(&steps, &self.identities, tidy.archived)?;
                 }
                 forget_finished(&steps, &self.identities, tidy, stopping)?;
+                cloud::forget(&steps, tidy.now_ms.saturating_sub(tidy.keep.finished.0), stopping)?;
                 forget_sources(&steps, tidy)?;
                 forget_seen(&steps)?;
                 shorten(&steps, stopping)?;

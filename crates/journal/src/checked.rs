@@ -18,7 +18,7 @@ use crate::mark::{self, FoundMark, JournalMark, MARK_FILE, MarkState};
 use crate::recover::{self, ReadJournal, Recovery, Take};
 use crate::snapshot;
 use crate::store::{self, JournalMeta};
-use crate::{End, Incarnations, MOST_SEEN, Opened, SqliteJournal, beside, spend};
+use crate::{End, Incarnations, MOST_SEEN, Opened, SqliteJournal, beside, cloud, spend};
 use forebay_kernel::ids::Seq;
 use forebay_kernel::storage::{JournalEra, JournalIdentity, KeptRun, Positions};
 use std::path::{Path, PathBuf};
@@ -185,6 +185,7 @@ impl CheckedJournal {
         let ReadJournal { end, chunks, since_snapshot, recovery } = read;
         let db = Database::open(&folder.database())?;
         db.execute(spend::TABLES)?;
+        db.execute(cloud::TABLE)?;
         if recovery.cut.is_some() {
             db.write(|all| store::cut(all, end.seq, end.archived))?;
         }

@@ -215,6 +215,8 @@ pub enum DamagedAt {
         /// Which row.
         row: u64,
     },
+    /// What the cloud did by this batch.
+    Cloud(u64),
     /// The identities of finished jobs: a run of them, and a page of it.
     Identities {
         /// Which run.
@@ -237,6 +239,7 @@ impl std::fmt::Display for DamagedAt {
             DamagedAt::Act(row) => write!(f, "row {row} of what was done by hand (table acts)"),
             DamagedAt::Snapshot(after) => write!(f, "the snapshot at position #{after} (tables snapshots, chunks)"),
             DamagedAt::Spend { table, row } => write!(f, "row {row} of what was charged (table {table})"),
+            DamagedAt::Cloud(seq) => write!(f, "what the cloud did at position #{seq} (table cloud)"),
             DamagedAt::Archive(row) => write!(f, "row {row} of the finished jobs (table archive)"),
             DamagedAt::Identities { run, page: 0 } => write!(f, "run {run} of the identities (table identity_runs)"),
             DamagedAt::Identities { run, page } => {

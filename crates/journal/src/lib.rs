@@ -49,6 +49,7 @@ mod chain;
 mod checked;
 mod checkpoint;
 mod chunk;
+mod cloud;
 mod database;
 mod error;
 mod folder;
@@ -75,6 +76,7 @@ pub use archive::{
 pub use backup::{BackedUp, Beside, Restored, back_up, restore};
 pub use checked::{CheckedJournal, GivenUp};
 pub use chunk::{ChunkContent, ChunkId, FrozenChunks, StateChunk, StoredChunk, chunks_of};
+pub use cloud::{CloudNote, PastPart, TakePast, read_folder_past};
 pub use error::{DamagedAt, JournalError, Shortfall};
 pub use folder::{DataFolder, FILE};
 pub use forebay_kernel::storage::{
@@ -489,6 +491,7 @@ struct Prepared<'a> {
     finished: Vec<Vec<u8>>,
     first_row: u64,
     charges: spend::EncodedCharges,
+    cloud: Option<Vec<u8>>,
 }
 
 impl<'a> Prepared<'a> {
@@ -502,6 +505,7 @@ impl<'a> Prepared<'a> {
         let finished = entry.finished.iter().map(archive::encode).collect::<Result<Vec<_>, _>>();
         let finished = finished.map_err(encoding("a finished job"))?;
         let charges = spend::EncodedCharges::of(entry.charges).map_err(encoding("what a batch charges"))?;
+        let cloud = cloud::notes_of(batch).map_err(encoding("what the cloud did"))?;
         let mut moved = entry.positions.clone();
         moved.retain(|name, at| end.positions.get(name) != Some(at));
         let positions = match moved.is_empty() {
@@ -519,7 +523,7 @@ impl<'a> Prepared<'a> {
         end.positions.extend(moved);
         let numbers = [batch.first_seq.0, end.seq, end.tick_ms, end.archived];
         let row = ChainedRow { numbers, body, positions, chain: end.chain, sound: true };
-        Ok(Prepared { entry: *entry, row, finished, first_row, charges })
+        Ok(Prepared { entry: *entry, row, finished, first_row, charges, cloud })
     }
 
     fn write(&self, all: &Connection, queues: &mut QueueNumbers) -> rusqlite::Result<()> {
@@ -535,6 +539,9 @@ impl<'a> Prepared<'a> {
             archive::insert(all, queues, row, job, body)?;
         }
         self.charges.write(all, batch.first_seq.0)?;
+        if let Some(notes) = &self.cloud {
+            cloud::insert(all, batch, notes)?;
+        }
         if let (Some(text), Some(seq)) = (policy, configured_at(batch)) {
             store::insert_source(all, seq, batch.tick.now.0, text)?;
         }

@@ -7,7 +7,7 @@ use crate::chain;
 use crate::database::{ChainedRow, Database, RowFault, insert_sealed, sealed, signed};
 use crate::error::{DamagedAt, JournalError};
 use crate::snapshot::{ListedChunk, ListedSnapshot, StoredSnapshot};
-use crate::{End, JournalId, recover, spend};
+use crate::{End, JournalId, cloud, recover, spend};
 use forebay_kernel::ids::Seq;
 use forebay_kernel::journal::APPLY_VERSION;
 use forebay_kernel::units::Timestamp;
@@ -97,6 +97,7 @@ pub fn write_meta(db: &Connection, meta: JournalMeta) -> rusqlite::Result<()> {
 pub fn create_tables(db: &Connection, meta: JournalMeta) -> rusqlite::Result<()> {
     db.execute_batch(TABLES)?;
     db.execute_batch(spend::TABLES)?;
+    db.execute_batch(cloud::TABLE)?;
     write_meta(db, meta)
 }
 
@@ -265,5 +266,6 @@ pub fn cut(db: &Connection, seq: u64, archived: u64) -> rusqlite::Result<()> {
     db.execute("DELETE FROM seen WHERE seq >= ?1", [signed(seq)])?;
     db.execute("DELETE FROM requests WHERE effect >= ?1", [signed(seq)])?;
     db.execute("DELETE FROM archive WHERE id > ?1", [signed(archived)])?;
+    cloud::cut(db, seq)?;
     spend::cut(db, seq)
 }

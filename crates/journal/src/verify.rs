@@ -14,7 +14,7 @@ use crate::mark::{self, FoundMark, MarkState};
 use crate::recover::{self, BATCHES, Followed};
 use crate::snapshot::{ListedSnapshot, SnapshotChunks};
 use crate::store::{self, JournalMeta};
-use crate::{End, JournalAct, acts, archive, format1, identity, spend};
+use crate::{End, JournalAct, acts, archive, cloud, format1, identity, spend};
 use forebay_kernel::ids::Seq;
 use std::path::Path;
 
@@ -93,6 +93,7 @@ pub(crate) fn verify_rows(folder: &Path) -> Result<Verified, JournalError> {
     let mut finished = 0;
     archive::each_after(&db, 0, &mut |_| finished += 1)?;
     spend::verify(&db)?;
+    cloud::verify(&db)?;
     let identities = identity::verify(&db)?;
     identity::IdentityIndex::load(&db, Some(end.archived))?;
     let acts = acts::load(&db)?;

@@ -8,7 +8,7 @@ use crate::convert::Assumptions;
 use crate::market::Market;
 use crate::memory::MemoryError;
 use crate::score::Scorecard;
-use crate::trace::TraceNode;
+use crate::trace::{BootTimes, TraceNode};
 
 /// When the engine's own audit is run in full. It is run at crashes and at the end in any case; the rows that a batch touched are
 /// audited after every batch.
@@ -52,6 +52,8 @@ pub struct SimOptions<'a> {
     pub crash_every: Option<u64>,
     /// A fixed fleet in place of the policy's offerings.
     pub nodes: Option<&'a [TraceNode]>,
+    /// Boots that were measured.
+    pub boots: BootTimes,
     /// What is assumed where the trace gives no value.
     pub assumptions: Assumptions,
     /// When the engine's audit is run.
@@ -71,6 +73,7 @@ impl SimOptions<'_> {
             market,
             crash_every: None,
             nodes: None,
+            boots: BootTimes::new(),
             assumptions: Assumptions::default(),
             audit: AuditSchedule::Every(FULL_AUDIT_EVERY),
             progress: None,

@@ -1,4 +1,4 @@
-//! A market out of recorded probes: `dataset,t_s,zone,instance_type,available,capacity`, where a row is a change.
+//! A market out of recorded probes: `dataset,t_s,zone,instance_type,available,capacity,price_permille`, where a row is a change.
 //! It never mixes two data sets in one series, and never invents a change that was not recorded.
 
 use std::collections::BTreeMap;
@@ -10,6 +10,8 @@ use super::{Market, MarketState, Pair, Series};
 
 /// The most instances that one probe may ask for.
 const MAX_CAPACITY: u64 = 1_000_000;
+/// The highest price in 1/1000 of the mean: far above on-demand.
+const MAX_PRICE: u32 = 60_000;
 /// The most series of one file: they are searched by name for each pair.
 const MAX_SERIES: usize = 10_000;
 /// The golden ratio in 1/1000: pairs that share a series start this far apart in it, so that no two move together.
@@ -19,8 +21,8 @@ const APART_PERMILLE: u64 = 618;
 struct Recording {
     zone: String,
     instance_type: String,
-    /// (time in ms, permille of the capacity).
-    points: Vec<(u64, u64)>,
+    /// What there was from a time in ms on.
+    points: Vec<(u64, MarketState)>,
 }
 
 impl Market {
@@ -28,7 +30,8 @@ impl Market {
     ///
     /// A pair with a recorded (type, zone) follows that series from its start. The others are dealt out over all series in
     /// the file's order, one each in turn; pairs that share a series begin at different places in it. A series that ends
-    /// begins again. Counts are scaled to the part of the probe's capacity. Prices stay at the mean.
+    /// begins again. Counts are scaled to the part of the probe's capacity. Prices stay at the mean where
+    /// the file has no column `price_permille`, in 1/1000 of it.
     ///
     /// # Errors
     /// Whatever is wrong with the file, with its line, column and value: see [`InputError`].
@@ -67,7 +70,7 @@ fn recordings(path: &Path) -> Result<Vec<Recording>, InputError> {
     let mut places: BTreeMap<(String, String, String), usize> = BTreeMap::new();
     let mut out: Vec<Recording> = Vec::new();
     while let Some(row) = table.next_row()? {
-        let (t, value) = (row.ms("t_s")?, permille(&row)?);
+        let (t, state) = (row.ms("t_s")?, state(&row)?);
         let set = row.text("dataset").to_owned();
         let (zone, instance_type) = (row.id("zone")?, row.id("instance_type")?);
         let place = *places.entry((set, zone.clone(), instance_type.clone())).or_insert(out.len());
@@ -84,10 +87,18 @@ fn recordings(path: &Path) -> Result<Vec<Recording>, InputError> {
         if points.last().is_some_and(|(before, _)| *before > t) {
             return Err(row.fault("t_s", "earlier than the row before it in its series", "sort each series by t_s"));
         }
-        points.push((t, value));
+        points.push((t, state));
     }
     table.not_empty("the file has a header but no probes")?;
     Ok(out)
+}
+
+fn state(row: &CsvRow) -> Result<MarketState, InputError> {
+    let price_permille = row.maybe("price_permille").map(|_| row.small("price_permille", MAX_PRICE)).transpose()?;
+    Ok(MarketState {
+        available_permille: u16::try_from(permille(row)?).unwrap_or(1000),
+        price_permille: price_permille.and_then(|price| u16::try_from(price).ok()).unwrap_or(1000),
+    })
 }
 
 fn permille(row: &CsvRow) -> Result<u64, InputError> {
@@ -103,16 +114,15 @@ fn permille(row: &CsvRow) -> Result<u64, InputError> {
 }
 
 /// Points to a series from time 0; the last one closes it.
-fn to_series(points: &[(u64, u64)]) -> Series {
+fn to_series(points: &[(u64, MarketState)]) -> Series {
     let zero = points.first().map_or(0, |(t, _)| *t);
     let end = points.last().map_or(0, |(t, _)| t - zero);
     let open = points.split_last().map_or(&[][..], |(_, rest)| rest);
     // A series of one point, or of no length, never changes.
     let open = if end == 0 { points } else { open };
     let mut changes: Vec<(u64, MarketState)> = Vec::new();
-    for (t, value) in open {
-        let available_permille = u16::try_from(*value).unwrap_or(1000);
-        let next = (t - zero, MarketState { available_permille, price_permille: 1000 });
+    for (t, state) in open {
+        let next = (t - zero, *state);
         match changes.last_mut() {
             // Two rows at one time: the later one holds.
             Some(last) if last.0 == next.0 => *last = next,

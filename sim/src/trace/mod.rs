@@ -5,6 +5,7 @@
 //! file -> rows / objects (one at a time, with line numbers) -> TraceJob -> Trace, sorted by submission
 //! ```
 
+mod boots;
 mod events;
 mod generate;
 mod helios;
@@ -22,11 +23,12 @@ use std::str::FromStr;
 use forebay_catalog::input::{self, CsvTable, InputError, no_repeats};
 use forebay_quantity::excerpt::escaped;
 
+pub use boots::{BootTimes, read_boots};
 pub use events::{Replay, ReplayLine, read_events};
 pub use generate::{generate_sharing, generate_trace};
 pub use nodes::{TraceNode, read_nodes};
 pub use rng::SplitMix64;
-pub use written::as_csv;
+pub use written::{HEADER, as_csv, csv_field, csv_row, csv_seconds};
 
 /// The most jobs that one trace may hold; the largest public one has three million.
 pub const MAX_JOBS: usize = 10_000_000;
@@ -44,6 +46,8 @@ pub struct TraceJob {
     pub gpus: u32,
     /// Workers of the gang; without it the gang may span nodes in whole GPUs.
     pub workers: Option<u32>,
+    /// Workers that it can make use of at most, where that is more.
+    pub workers_max: Option<u32>,
     /// The share of each GPU in 1/1000; 1000 is a whole one, and below that only where `gpus` is 1. CPU-only: 1000.
     pub gpu_milli: u32,
     /// Memory needed on each GPU, in MiB; 0 is unknown.
@@ -68,6 +72,14 @@ pub struct TraceJob {
     pub estimate_ms: Option<u64>,
     /// Time between checkpoints, in ms.
     pub checkpoint_every_ms: Option<u64>,
+    /// How long it takes to save on request, in ms.
+    pub grace_ms: Option<u64>,
+    /// Whether it can save its progress. Without a value: unless it may not be stopped for others.
+    pub saves: Option<bool>,
+    /// Whether it may run on spot. Without a value: unless it may not be stopped for others.
+    pub spot: Option<bool>,
+    /// How often it fails by its own doing before it gets to its end.
+    pub failures: u32,
     /// What a restart costs, in ms.
     pub restart_ms: Option<u64>,
     /// Whether it may be stopped for others.

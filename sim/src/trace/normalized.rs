@@ -12,9 +12,13 @@ const MAX_MIB: u64 = 1 << 30;
 /// A million cores in millicores: likewise.
 const MAX_CPU: u64 = 1_000_000_000;
 
+/// More failures than any job is allowed: likewise.
+const MAX_FAILURES: u32 = 1000;
+
 /// Every column that has a meaning here, in the order that they are written in.
-pub(super) const COLUMNS: &str = "job_id,submit_s,duration_s,gpus,workers,gpu_milli,gpu_mem_mib,cpu,mem_mib,user,queue,tier,priority,\
-                                  gpu_model,deadline_s,estimate_s,checkpoint_every_s,restart_s,preemptible,max_wait_s,gpu_util";
+pub(super) const COLUMNS: &str = "job_id,submit_s,duration_s,gpus,workers,workers_max,gpu_milli,gpu_mem_mib,cpu,mem_mib,user,queue,tier,\
+                                  priority,gpu_model,deadline_s,estimate_s,checkpoint_every_s,grace_s,restart_s,saves,spot,preemptible,\
+                                  failures,max_wait_s,gpu_util";
 
 pub(super) fn read(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), InputError> {
     let mut table = CsvTable::new(opened)?;
@@ -43,6 +47,7 @@ fn job(row: &CsvRow) -> Result<TraceJob, InputError> {
         duration_ms: row.ms("duration_s")?,
         gpus,
         workers: row.maybe("workers").map(|_| workers(row, gpus)).transpose()?,
+        workers_max: row.maybe("workers_max").map(|_| workers_max(row)).transpose()?,
         gpu_milli: row.maybe("gpu_milli").map_or(Ok(1000), |_| share(row, gpus))?,
         gpu_mem_mib: row.maybe("gpu_mem_mib").map_or(Ok(0), |_| row.small("gpu_mem_mib", 1 << 24))?,
         cpu_milli: row.maybe("cpu").map_or(Ok(0), |_| row.whole("cpu", MAX_CPU))?,
@@ -55,8 +60,12 @@ fn job(row: &CsvRow) -> Result<TraceJob, InputError> {
         deadline_ms: ms("deadline_s")?,
         estimate_ms: ms("estimate_s")?,
         checkpoint_every_ms: ms("checkpoint_every_s")?,
+        grace_ms: ms("grace_s")?,
+        saves: truth(row, "saves")?,
+        spot: truth(row, "spot")?,
+        failures: row.maybe("failures").map_or(Ok(0), |_| row.small("failures", MAX_FAILURES))?,
         restart_ms: ms("restart_s")?,
-        preemptible: row.maybe("preemptible").map(|text| truth(row, text)).transpose()?,
+        preemptible: truth(row, "preemptible")?,
         max_wait_ms: ms("max_wait_s")?,
         gpu_util_permille: row.maybe("gpu_util").map(|_| fraction(row)).transpose()?,
         line: row.line,
@@ -90,11 +99,23 @@ pub(super) fn share(row: &CsvRow, gpus: u32) -> Result<u32, InputError> {
     }
 }
 
-fn truth(row: &CsvRow, text: &str) -> Result<bool, InputError> {
+fn workers_max(row: &CsvRow) -> Result<u32, InputError> {
+    let most = row.small("workers_max", MAX_GPUS)?;
+    match row.maybe("workers").map(|_| row.small("workers", MAX_GPUS)).transpose()? {
+        Some(fewest) if most >= fewest => Ok(most),
+        Some(_) => {
+            Err(row.fault("workers_max", "fewer than workers", "write workers or more, or leave the field empty"))
+        }
+        None => Err(row.fault("workers_max", "without workers", "write the fewest workers in the column workers")),
+    }
+}
+
+fn truth(row: &CsvRow, column: &str) -> Result<Option<bool>, InputError> {
+    let Some(text) = row.maybe(column) else { return Ok(None) };
     match text.to_lowercase().as_str() {
-        "true" | "yes" | "1" => Ok(true),
-        "false" | "no" | "0" => Ok(false),
-        _ => Err(row.fault("preemptible", "neither true nor false", "write true or false")),
+        "true" | "yes" | "1" => Ok(Some(true)),
+        "false" | "no" | "0" => Ok(Some(false)),
+        _ => Err(row.fault(column, "neither true nor false", "write true or false")),
     }
 }
 

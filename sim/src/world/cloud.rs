@@ -312,15 +312,22 @@ impl World {
         ix
     }
 
-    /// From launch to ready: the offering's time, 20 % shorter to 50 % longer. `None`: never.
+    /// From launch to ready: as long as one of those that were measured, or the offering's time, 20 % shorter to 50 % longer. `None`: never.
     pub(super) fn boot(&self, instance: &str, offering: OfferingId) -> Option<Span> {
-        let usual = self.cloud.sold.get(offering.index())?.offer.boot;
+        let offer = &self.cloud.sold.get(offering.index())?.offer;
+        let usual = offer.boot;
         let hash = name(&[instance]);
         if chance(draw(self.options.seed, Draw::NoBoot, hash, 0), self.options.no_boot_permille) {
             return None;
         }
         let slow = chance(draw(self.options.seed, Draw::SlowBoot, hash, 0), self.options.slow_boot_permille);
-        let permille = 800 + below(draw(self.options.seed, Draw::Boot, hash, 0), 701);
+        let drawn = draw(self.options.seed, Draw::Boot, hash, 0);
+        let measured = self.options.boots.get(&(offer.instance_type.clone(), offer.zone.clone(), offer.capacity));
+        if let Some(measured) = measured.filter(|boots| !boots.is_empty()) {
+            let nth = usize::try_from(below(drawn, measured.len() as u64)).unwrap_or(0);
+            return measured.get(nth).map(|boot| Span(boot.0 * if slow { 5 } else { 1 }));
+        }
+        let permille = 800 + below(drawn, 701);
         Some(Span(usual.0.saturating_mul(permille) / 1000 * if slow { 5 } else { 1 }))
     }
 

@@ -34,6 +34,7 @@ use forebay_kernel::state::jobs::Job;
 use forebay_kernel::units::{Span, Timestamp};
 
 use crate::market::Market;
+use crate::trace::BootTimes;
 pub use billing::{Bill, Billing};
 use cloud::Cloud;
 use cluster::{Cluster, RunDue};
@@ -68,6 +69,8 @@ pub struct WorldOptions {
     pub hang_for_ever_permille: u16,
     /// Racks in a zone: the nodes of one purchase stand in one of them, which is reported when they are ready. 0: no rack is reported.
     pub racks: u64,
+    /// Boots that were measured: of an offering that is in it, a boot takes as long as one of these.
+    pub boots: BootTimes,
     /// On-demand is out of stock in these intervals.
     pub on_demand_out: Vec<(Timestamp, Timestamp)>,
     /// Runs save their progress on whole multiples of this, so that many reports share an instant.
@@ -107,6 +110,7 @@ impl WorldOptions {
             hang_permille: 0,
             hang_for_ever_permille: 0,
             racks: 0,
+            boots: BootTimes::new(),
             on_demand_out: Vec::new(),
             save_grid: Span::mins(1),
             forgets_after: None,

@@ -70,13 +70,16 @@ impl JobTruth {
         })
     }
 
-    /// Writes duration and GPU activity as [`JobTruth::from_run`] reads them, for jobs that come from a trace and not from an event.
+    /// Writes duration, failures and GPU activity as [`JobTruth::from_run`] reads them, for jobs that come from a trace and not from an event.
     #[must_use]
     pub fn to_run(&self) -> Vec<u8> {
         let mut simulation = serde_json::Map::new();
         simulation.insert("durationS".to_owned(), Value::from(self.duration.0 as f64 / 1000.0));
         if let Some(util) = self.gpu_util_permille {
             simulation.insert("gpuUtil".to_owned(), Value::from(f64::from(util) / 1000.0));
+        }
+        if self.failures > 0 {
+            simulation.insert("failures".to_owned(), Value::from(self.failures));
         }
         serde_json::json!({ "simulation": simulation }).to_string().into_bytes()
     }
@@ -97,7 +100,7 @@ mod tests {
             ..JobTruth::lasting(Span(12_345))
         };
         assert_eq!(truth, expected);
-        let written = JobTruth { failures: 0, linger: None, ..expected };
+        let written = JobTruth { linger: None, ..expected };
         assert_eq!(JobTruth::from_run(&written.to_run()), Some(written));
         assert_eq!(JobTruth::from_run(b"{}"), None);
     }

@@ -116,7 +116,7 @@ pub fn read_folder_spend(folder: &Path) -> Result<FolderSpend, JournalError> {
 }
 
 /// Reads in one transaction: whatever is written meanwhile is not seen.
-fn in_one_view<T>(db: &Database, read: impl FnOnce() -> Result<T, JournalError>) -> Result<T, JournalError> {
+pub(crate) fn in_one_view<T>(db: &Database, read: impl FnOnce() -> Result<T, JournalError>) -> Result<T, JournalError> {
     let view = db.connection.unchecked_transaction().map_err(|e| db.sqlite(e))?;
     let found = read()?;
     view.finish().map_err(|e| db.sqlite(e))?;

@@ -1,6 +1,7 @@
 //! The journal against torn tails, damage, gaps, strangers and full disks: recover a prefix or refuse, never a wrong record.
 
 mod archive;
+mod cloud;
 mod damage;
 mod identities;
 mod snapshots;

@@ -1,0 +1,123 @@
+//! A past time out of a journal, played again: what the live controller did with a trace is what a simulation of its export comes to.
+
+use forebay_integration::{Said, Server, root, run};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::path::Path;
+
+fn at_root(path: &str) -> String {
+    root().join(path).canonicalize().expect("a file of the repository").display().to_string()
+}
+
+/// Three days of 400 jobs with gangs, deadlines, jobs that cannot save and that stay off spot, in two queues.
+fn trace() -> String {
+    let mut rows =
+        "job_id,submit_s,duration_s,gpus,workers,queue,gpu_model,estimate_s,checkpoint_every_s,restart_s,saves,spot,\
+                    failures,deadline_s\n"
+            .to_owned();
+    for n in 0..400u32 {
+        let submit = n * 648 + n * n % 311;
+        let duration = 600 + n * 7919 % 20_000;
+        let workers = [1, 1, 2, 1, 4][n as usize % 5];
+        let gpus = workers * [1, 1, 1, 4][n as usize % 4];
+        let queue = if n % 3 == 0 { "vision" } else { "speech" };
+        let model = if n % 7 == 0 { "t4" } else { "a10g|t4" };
+        let (saves, spot, failures) = (n % 11 != 0, n % 13 != 0, u32::from(n % 17 == 0));
+        let deadline = if n % 19 == 0 { (submit + 3 * duration + 7200).to_string() } else { String::new() };
+        let row =
+            format!("{n:03}-job,{submit},{duration},{gpus},{workers},{queue},{model},{duration},900,45,{saves},{spot}");
+        writeln!(rows, "{row},{failures},{deadline}").expect("a string");
+    }
+    rows
+}
+
+fn number(card: &Value, pointer: &str) -> f64 {
+    card.pointer(pointer).and_then(Value::as_f64).unwrap_or_else(|| panic!("{pointer} in {card}"))
+}
+
+/// A replay through the live controller: its closing figures.
+fn replayed(folder: &Path, policy: &str, file: &str) -> Value {
+    let args = ["--speed", "max", "--exit-when-drained", "--data", "data", "--json", "-"];
+    let said = run(folder, &[&["run", "--policy", policy, "--replay", file][..], &args].concat());
+    assert_eq!(said.code, 0, "{}", said.err);
+    said.json()
+}
+
+fn exported(folder: &Path, more: &[&str]) -> Said {
+    run(folder, &[&["journal", "export", "data", "--trace", "--out", "past"][..], more].concat())
+}
+
+fn simulated(folder: &Path) -> Value {
+    let said = run(folder, &["simulate", "--policy", "past/policy.yaml", "--trace", "past/trace.csv", "--json"]);
+    assert_eq!(said.code, 0, "{}", said.err);
+    said.json()
+}
+
+/// The figures that a replay and a simulation of its export have to agree on, the cost to so many in 1,000.
+fn agree(live: &Value, again: &Value, cost_permille: f64) {
+    for (pointer, permille) in [("/cost_usd", cost_permille), ("/wait_s/p95", 100.0)] {
+        let (live, again) = (number(live, pointer), number(again, pointer));
+        println!("{pointer}: live {live}, played again {again}");
+        assert!((again - live).abs() * 1000.0 <= live * permille, "{pointer}: live {live}, played again {again}");
+    }
+}
+
+#[test]
+fn a_replay_that_is_exported_and_simulated_costs_and_waits_the_same() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    std::fs::write(folder.path().join("t.csv"), trace()).expect("writes");
+    let live = replayed(folder.path(), &at_root("policies/spot-first.yaml"), "t.csv");
+    let said = exported(folder.path(), &[]);
+    assert!(said.code == 0 && said.out.contains("400 jobs"), "{} {}", said.out, said.err);
+    let rows = std::fs::read_to_string(folder.path().join("past/trace.csv")).expect("a trace");
+    assert!(rows.lines().any(|row| row.starts_with("000-job,0,600,1,1,,")), "{rows}");
+    let again = simulated(folder.path());
+    assert_eq!((&live["completed"], &again["completed"]), (&json!(400), &json!(400)));
+    agree(&live, &again, 20.0);
+}
+
+#[test]
+fn a_day_of_teams_with_a_drought_of_spot_is_played_again() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let live = replayed(folder.path(), &at_root("policies/teams.yaml"), &at_root("examples/day.jsonl"));
+    let said = exported(folder.path(), &[]);
+    assert_eq!(said.code, 0, "{}", said.err);
+    // Which reclaims come without a warning is drawn anew: with so few jobs what they lose shows in the cost.
+    agree(&live, &simulated(folder.path()), 50.0);
+    // What the trace cannot say is told.
+    assert!(said.err.contains("note: "), "{}", said.err);
+}
+
+#[test]
+fn what_is_not_known_is_counted_beside_a_running_controller() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = Server::start(folder.path(), &["--policy", &at_root("policies/spot-first.yaml"), "--data", "data"]);
+    let event = |subject: &str, data: &str| {
+        let data =
+            format!(r#"{{"queue":"q","gang":{{"each":{{"gpus":1}}}}{data},"simulation":{{"durationS":36000}}}}"#);
+        format!(r#"{{"type":"job.submitted","subject":"{subject}","data":{data}}}"#)
+    };
+    let events = [event("said", r#","expectedRun":"3h""#), event("unsaid", "")];
+    std::fs::write(folder.path().join("e.jsonl"), events.join("\n")).expect("writes");
+    let said = server.ask(folder.path(), &["submit", "e.jsonl"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let said = exported(folder.path(), &[]);
+    assert!(said.code == 0 && said.out.contains("1 jobs; time 0 of the files is 20"), "{said:?}");
+    assert!(said.err.contains("1 jobs were left out: they are not over, and have no expectedRun"), "{}", said.err);
+    assert!(
+        said.err.contains("1 jobs were not over, or never started: they last as long as was expected"),
+        "{}",
+        said.err
+    );
+    let rows = std::fs::read_to_string(folder.path().join("past/trace.csv")).expect("a trace");
+    assert!(rows.lines().count() == 2 && rows.contains(",10800,1,1,") && rows.contains("\nsaid,"), "{rows}");
+    let said = exported(folder.path(), &["--from", "2099-01-01"]);
+    assert!(said.code == 2 && said.err.contains("no job can be played again"), "{said:?}");
+    assert!(said.err.contains("2 jobs were left out: they came before the range"), "{}", said.err);
+    let said = exported(folder.path(), &["--from", "yesterday"]);
+    assert!(said.code == 2 && said.err.contains("--from yesterday"), "{said:?}");
+    let said = run(folder.path(), &["journal", "export", "data", "--trace", "--out", "data"]);
+    assert!(said.code == 2 && said.err.contains("is the folder of a journal"), "{said:?}");
+    let said = run(folder.path(), &["journal", "export", "nowhere", "--trace", "--out", "past"]);
+    assert!(said.code == 2 && said.err.contains("nowhere") && !said.err.contains("--resume"), "{said:?}");
+}
