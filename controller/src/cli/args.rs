@@ -84,6 +84,7 @@ The state is an export, or written by hand: `forebay schema state` says how.")]
     #[command(after_help = "\
 Examples:
   forebay check policies/teams.yaml
+  forebay check policies/*.yaml forebay.yaml --strict --json
   forebay check policies/teams.yaml --explain     # every default filled in
   forebay check forebay.yaml                      # by `kind: Config`; a secret that is not there yet is a warning")]
     Check(CheckArgs),
@@ -434,12 +435,19 @@ pub struct DoctorArgs {
 /// `forebay check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// Policy or configuration. `-` is stdin.
-    #[arg(value_name = "FILE.yaml")]
-    pub file: PathBuf,
-    /// Print it with every default filled in.
+    /// Policies and configurations. `-` is stdin.
+    #[arg(required = true, value_name = "FILE.yaml")]
+    pub files: Vec<PathBuf>,
+    /// Print one with every default filled in.
     #[arg(long)]
     pub explain: bool,
+    /// End with exit code 1 where there is a warning or advice.
+    #[arg(long, conflicts_with = "explain")]
+    pub strict: bool,
+    /// JSON on stdout: {"apiVersion","kind","errors","warnings","files":[{"file","kind","findings":[{"level","line","column","path","message",
+    /// "remedy"}],"more"}]}; level is error or warning.
+    #[arg(long, conflicts_with = "explain", help_heading = "Output")]
+    pub json: bool,
 }
 
 /// `forebay schema`.

@@ -3,8 +3,7 @@
 //! Never: a secret's text. One that is not there is a warning here: files are often checked where they are written, not where they run.
 
 use super::Output;
-use super::args::CheckArgs;
-use super::check::compile_file;
+use super::check::{Finding, FindingLevel, compile_file};
 use super::doctor::{secrets, submitters, summary};
 use super::outcome::{Exit, Failure, print};
 use crate::config::tokens::Tokens;
@@ -12,7 +11,7 @@ use crate::config::{Config, DEFAULT_DATA, DEFAULT_LISTEN};
 use crate::sources::adapter;
 use forebay_source::{Diagnostic, Severity};
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The text, if it is a configuration's. A file that cannot be read as YAML is one if a line says so.
 pub(super) fn text_of(bytes: &[u8]) -> Option<&str> {
@@ -24,9 +23,28 @@ pub(super) fn text_of(bytes: &[u8]) -> Option<&str> {
     text.lines().find_map(is_kind)?.then_some(text)
 }
 
-pub(super) fn run(args: &CheckArgs, text: &str, out: Output) -> Result<Exit, Failure> {
-    let name = args.file.display();
-    let config = Config::parse(&args.file, text).map_err(Failure::input)?;
+/// What is printed of a configuration that can be used, and what is unwise about it.
+pub(super) fn checked(file: &Path, text: &str, out: Output) -> Result<(String, Vec<Finding>), Failure> {
+    let (config, found) = diagnosed(file, text)?;
+    let mut text = format!("{}: configuration: {}\n", file.display(), summary(&config));
+    let mut findings = Vec::new();
+    for Diagnostic { subject, message, .. } in found.iter().filter(|finding| finding.severity == Severity::Warning) {
+        text.push_str(&format!("{} {subject}: {message}\n", out.paint.warn("warning:")));
+        findings.push(Finding::whole(FindingLevel::Warning, &format!("{subject}: {message}")));
+    }
+    Ok((text, findings))
+}
+
+/// Prints a configuration with every default filled in, if it can be used.
+pub(super) fn explain(file: &Path, text: &str) -> Result<Exit, Failure> {
+    let (config, _) = diagnosed(file, text)?;
+    print(&explained(&config)?).map(|()| Exit::Done)
+}
+
+/// A configuration, and what a start would warn of.
+fn diagnosed(file: &Path, text: &str) -> Result<(Config, Vec<Diagnostic>), Failure> {
+    let name = file.display();
+    let config = Config::parse(file, text).map_err(Failure::input)?;
     let refused = |error: &dyn std::fmt::Display| Failure::input(format_args!("{name}: {error}"));
     Tokens::check(&config.tokens).map_err(|e| refused(&e))?;
     for one in adapter::adapters(&config).map_err(|e| refused(&e))? {
@@ -55,14 +73,7 @@ pub(super) fn run(args: &CheckArgs, text: &str, out: Output) -> Result<Exit, Fai
     if let Some(bad) = found.iter().find(is_bad) {
         return Err(refused(&bad.message));
     }
-    if args.explain {
-        return print(&explained(&config)?).map(|()| Exit::Done);
-    }
-    let mut text = format!("{name}: configuration: {}\n", summary(&config));
-    for warning in found.iter().filter(|finding| finding.severity == Severity::Warning) {
-        text.push_str(&format!("{} {}: {}\n", out.paint.warn("warning:"), warning.subject, warning.message));
-    }
-    print(&text).map(|()| Exit::Done)
+    Ok((config, found))
 }
 
 /// The configuration with every default filled in, as YAML. It is read as the same configuration, from whatever folder.

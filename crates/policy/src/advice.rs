@@ -5,7 +5,7 @@
 use super::check::PoolStock;
 use super::compile::NO_QUOTA;
 use super::defaults::ancestors;
-use super::fault::listed;
+use super::fault::{Pos, listed};
 use super::metered::MOST_ROUTE_STEPS;
 use super::promises::Promises;
 use super::tree::YamlNode;
@@ -15,15 +15,17 @@ use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::ids::PoolId;
 use forebay_kernel::policy::{Policy, Pool};
 use forebay_kernel::units::MilliGpu;
-use forebay_quantity::{GpuBound, GpuCount, Time};
-use std::collections::BTreeSet;
+use forebay_quantity::{GpuBound, GpuCount, PerHour, Time};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// One line of advice.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Advice {
-    /// Where it stands in the file; 0: the file as a whole.
-    pub line: u32,
+    /// Where it stands in the file; line 0: the file as a whole.
+    pub pos: Pos,
+    /// The keys that lead there. Empty: the file as a whole.
+    pub path: Vec<String>,
     /// What, and what to do about it.
     pub text: String,
 }
@@ -45,12 +47,13 @@ pub(super) fn advise(
     let mut lints = Lints { tree, filled, policy, pools: pools.collect(), out: Vec::new() };
     lints.unbounded();
     lints.pools();
+    lints.spellings();
     lints.queues();
     lints.taking();
     lints.tiers();
     lints.starts();
     lints.routes(routes);
-    lints.out.sort_by_key(|a| a.line);
+    lints.out.sort_by_key(|a| a.pos.line);
     lints.out
 }
 
@@ -86,7 +89,8 @@ impl<'a> Lints<'a> {
     }
 
     fn say(&mut self, path: &[&str], text: String) {
-        self.out.push(Advice { line: self.tree.key_pos(path).line, text });
+        let keys = path.iter().map(|key| (*key).to_owned()).collect();
+        self.out.push(Advice { pos: self.tree.key_pos(path), path: keys, text });
     }
 
     /// The pools that a queue may use.
@@ -102,8 +106,11 @@ impl<'a> Lints<'a> {
         if !missing.is_empty() {
             let missing = missing.join(" and ");
             let text = format!("`limits` names no bound for {missing}: a real cloud is not touched without one");
-            let line = if self.tree.has(&["limits"]) { self.tree.key_pos(&["limits"]).line } else { 0 };
-            self.out.push(Advice { line, text });
+            if self.tree.has(&["limits"]) {
+                self.say(&["limits"], text);
+            } else {
+                self.out.push(Advice { pos: Pos::default(), path: Vec::new(), text });
+            }
         }
     }
 
@@ -136,7 +143,55 @@ impl<'a> Lints<'a> {
             if compiled.ceiling.nodes == Some(0) {
                 self.say(&["pools", name, "ceiling"], format!("pool `{name}` can hold no node"));
             }
+            self.above_limits(pool);
             self.quota_against_ceiling(pool);
+        }
+    }
+
+    /// A ceiling of a pool above what all pools together may have.
+    fn above_limits(&mut self, PoolFacts { name, compiled, .. }: PoolFacts<'_>) {
+        let (own, all) = (&compiled.ceiling, &self.policy.limits);
+        let counts = [
+            ("nodes", own.nodes, all.nodes),
+            ("onDemandNodes", own.on_demand_nodes, all.on_demand_nodes),
+            ("gpus", own.gpus, all.gpus),
+        ];
+        let counts = counts.into_iter().filter_map(|(key, own, all)| Some((key, own?, all?)));
+        let above: Vec<(&str, String, String)> = counts
+            .filter(|(_, own, all)| own > all)
+            .map(|(key, own, all)| (key, own.to_string(), all.to_string()))
+            .chain(
+                own.spend
+                    .zip(all.spend)
+                    .filter(|(own, all)| own > all)
+                    .map(|(own, all)| ("spend", PerHour(own).to_string(), PerHour(all).to_string())),
+            )
+            .collect();
+        for (key, own, all) in above {
+            let text = format!(
+                "pool `{name}` may have {own}, and `limits` allow {all} over all pools: its ceiling is never reached; lower it, or raise `limits`"
+            );
+            self.say(&["pools", name, "ceiling", key], text);
+        }
+    }
+
+    /// Two queues whose names differ in case, `-`, `_` and `.` only.
+    fn spellings(&mut self) {
+        let mut first: BTreeMap<String, &String> = BTreeMap::new();
+        let filled = self.filled;
+        for (path, _) in filled.queues.iter().flatten() {
+            let plain = path.to_lowercase().replace(['-', '_', '.'], "");
+            match first.get(&plain) {
+                Some(other) => {
+                    let text = format!(
+                        "queues `{other}` and `{path}` differ in their spelling only: each has its own quota and order; if one queue is meant, remove the other"
+                    );
+                    self.say(&["queues", path], text);
+                }
+                None => {
+                    first.insert(plain, path);
+                }
+            }
         }
     }
 
@@ -245,7 +300,7 @@ impl<'a> Lints<'a> {
         }
     }
 
-    /// A share that nothing is bought for.
+    /// A share that nothing is bought for, and a protection that never ends.
     fn tiers(&mut self) {
         for (name, tier) in self.filled.tiers.iter().flatten() {
             if let Some(share) = tier.min_share.filter(|s| s.0 > 0 && tier.buys == Some(WrittenBuys::Nothing)) {
@@ -253,6 +308,14 @@ impl<'a> Lints<'a> {
                     "tier `{name}` is promised {share} of the GPUs in use, but nothing is bought for it: it gets that part of what others leave idle only"
                 );
                 self.say(&["tiers", name, "minShare"], text);
+            }
+            let longest = self.policy.lifecycle.max_run;
+            if let Some(least) = tier.min_run.filter(|least| least.0 >= longest) {
+                let text = format!(
+                    "tier `{name}` protects its runs for {least}, and a run lasts {} at most (`lifecycle.maxRun`): none is ever stopped for another; lower `minRun`",
+                    Time(longest)
+                );
+                self.say(&["tiers", name, "minRun"], text);
             }
         }
     }
@@ -318,7 +381,7 @@ pub(super) fn report(compiled: &Compiled, source_name: &str) -> String {
         policy.offerings.len() - spot,
     );
     for advice in &compiled.advice {
-        let _ = match advice.line {
+        let _ = match advice.pos.line {
             0 => writeln!(out, "advice: {source_name}: {}", advice.text),
             line => writeln!(out, "advice: {source_name}:{line}: {}", advice.text),
         };

@@ -23,6 +23,8 @@ pub struct Pos {
 pub struct PolicyFault {
     /// Where it stands.
     pub pos: Pos,
+    /// The keys and positions of lists that lead there. Empty: the file as a whole, or a place that cannot be read.
+    pub path: Vec<String>,
     /// What is wrong, with the figures.
     pub message: String,
     /// What to do about it.
@@ -33,7 +35,7 @@ impl PolicyFault {
     /// A fault at a place.
     #[must_use]
     pub fn new(pos: Pos, message: impl Into<String>, remedy: impl Into<String>) -> PolicyFault {
-        PolicyFault { pos, message: message.into(), remedy: remedy.into() }
+        PolicyFault { pos, path: Vec::new(), message: message.into(), remedy: remedy.into() }
     }
 }
 

@@ -111,6 +111,10 @@ pub fn compile(source_name: &str, text: &str, catalogue: &Catalogue) -> Result<C
         tree::Value::Null | tree::Value::Map(_) => return Err(whole("the file is empty".to_owned(), START)),
         _ => return Err(refused(vec![PolicyFault::new(tree.pos, "this is not a policy: it is not a map", START)])),
     }
+    let refused = |mut faults: Vec<PolicyFault>| {
+        faults.iter_mut().for_each(|fault| fault.path = tree.path_to(fault.pos).unwrap_or_default());
+        refused(faults)
+    };
     let (written, wrong) = decode::decode::<WrittenPolicy>(&tree);
     faults.extend(wrong);
     let Some(written) = written else {

@@ -86,6 +86,26 @@ impl YamlNode {
         self.find(path, |_, key| key)
     }
 
+    /// The keys and positions that lead to what stands at a place; of several that begin there, the innermost.
+    #[must_use]
+    pub fn path_to(&self, pos: Pos) -> Option<Vec<String>> {
+        let same = |at: Pos| (at.line, at.column) == (pos.line, pos.column);
+        let deeper = |step: String, key: Option<Pos>, node: &YamlNode| {
+            let mut path = vec![step];
+            match node.path_to(pos) {
+                Some(rest) => path.extend(rest),
+                None if key.is_some_and(same) || same(node.pos) => {}
+                None => return None,
+            }
+            Some(path)
+        };
+        match &self.value {
+            Value::Map(entries) => entries.iter().find_map(|e| deeper(e.key.clone(), Some(e.key_pos), &e.value)),
+            Value::List(items) => items.iter().enumerate().find_map(|(at, item)| deeper(at.to_string(), None, item)),
+            Value::Null | Value::Scalar { .. } => None,
+        }
+    }
+
     fn find(&self, path: &[&str], choose: impl Fn(&YamlNode, Pos) -> Pos) -> Pos {
         let (mut node, mut key) = (self, self.pos);
         for step in path {

@@ -20,7 +20,7 @@ impl FromStr for Percent {
         let (number, unit) = split_unit(text);
         match (unit, decimal(number, 1)) {
             ("%", Some(permille)) if permille <= 1000 => Ok(Percent(permille as u16)),
-            ("", _) if !number.is_empty() => wrong(text, "has no unit", format!("write `{} %`", shown(number))),
+            ("", _) if !number.is_empty() => wrong(text, "has no unit", without_unit(number)),
             ("%", Some(_)) => wrong(text, "is more than 100 %", "write a share from 0 % to 100 %"),
             _ => wrong(
                 text,
@@ -28,6 +28,18 @@ impl FromStr for Percent {
                 "write a share from 0 % to 100 % with at most one decimal, such as `25 %`",
             ),
         }
+    }
+}
+
+/// A share without its unit: `0.5` may be half of it, or half a percent.
+fn without_unit(number: &str) -> String {
+    let percent = decimal(number, 1).filter(|permille| *permille <= 1000).map(|_| format!("`{} %`", shown(number)));
+    let part = decimal(number, 3).filter(|permille| number.contains('.') && *permille <= 1000);
+    match (part.and_then(|permille| u16::try_from(permille).ok()).map(Percent), percent) {
+        (Some(part), Some(percent)) => format!("write `{part}` or {percent}, whichever is meant"),
+        (Some(part), None) => format!("write `{part}`"),
+        (None, Some(percent)) => format!("write {percent}"),
+        (None, None) => "write a share from 0 % to 100 % with at most one decimal, such as `25 %`".to_owned(),
     }
 }
 

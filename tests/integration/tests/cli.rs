@@ -294,6 +294,45 @@ fn the_example_configuration_is_good_and_its_secrets_are_warnings() {
 }
 
 #[test]
+fn several_files_are_checked_at_once_for_people_and_for_machines() {
+    let folder = folder();
+    let head = "apiVersion: forebay/v1\nkind: Policy\nmetadata: {name: t}\nlimits: {nodes: 10, spend: 100 USD/h}\n";
+    write(folder.path(), "good.yaml", &format!("{head}queues: {{a: {{}}}}\npools: {{p: {{}}}}\n"));
+    write(
+        folder.path(),
+        "unwise.yaml",
+        &format!("{head}queues: {{a: {{}}}}\npools: {{p: {{ceiling: {{nodes: 50}}}}}}\n"),
+    );
+    write(folder.path(), "bad.yaml", &format!("{head}queues:\n  a: {{tier: norml}}\npools: {{p: {{}}}}\n"));
+    let check = |args: &[&str]| run(folder.path(), &[&["check"], args].concat());
+    let said = check(&["good.yaml", "unwise.yaml"]);
+    assert_eq!((said.code, said.out.matches("is good").count(), said.err.as_str()), (0, 2, ""), "{said:?}");
+    assert_eq!(check(&["good.yaml", "--strict"]).code, 0);
+    assert_eq!(check(&["good.yaml", "unwise.yaml", "--strict"]).code, 1);
+    let said = check(&["good.yaml", "bad.yaml", "unwise.yaml", "nowhere.yaml", "--strict"]);
+    assert_eq!(
+        (said.code, said.out.matches("is good").count()),
+        (2, 2),
+        "what is bad keeps no other from its check: {said:?}"
+    );
+    assert!(said.err.contains("bad.yaml:6:") && said.err.contains("nowhere.yaml: no such file"), "{}", said.err);
+    let said = check(&["good.yaml", "bad.yaml", "unwise.yaml", "nowhere.yaml", "--json"]);
+    let found = said.json();
+    assert_eq!((said.code, &found["apiVersion"], &found["kind"]), (2, &json!("forebay/v1"), &json!("CheckReport")));
+    assert_eq!((&found["errors"], &found["warnings"]), (&json!(2), &json!(1)), "{found}");
+    let first = |at: usize| &found["files"][at]["findings"][0];
+    assert_eq!(found["files"][0], json!({"file": "good.yaml", "kind": "Policy", "findings": [], "more": 0}));
+    assert_eq!((&first(1)["level"], &first(1)["line"]), (&json!("error"), &json!(6)), "{found}");
+    assert_eq!(first(1)["path"], json!(["queues", "a", "tier"]));
+    assert!(first(1)["remedy"].as_str().is_some_and(|remedy| remedy.contains("`normal`")), "{found}");
+    assert_eq!((&first(2)["level"], &first(2)["line"]), (&json!("warning"), &json!(6)), "{found}");
+    assert_eq!(first(2)["path"], json!(["pools", "p", "ceiling", "nodes"]));
+    assert_eq!((&first(3)["line"], &found["files"][3]["kind"]), (&Value::Null, &Value::Null));
+    let said = check(&["good.yaml", "unwise.yaml", "--explain"]);
+    assert!(said.code == 2 && said.err.contains("name one"), "{said:?}");
+}
+
+#[test]
 fn bad_configurations_are_refused_with_place_and_remedy() {
     let head = "apiVersion: forebay/v1\nkind: Config\n";
     let topics = |topics: &str| format!("{head}kafka:\n  - brokers: ['h:1']\n    topics: [{topics}]\n");
