@@ -53,22 +53,12 @@ fn job(id: String, queue: &str, submit_ms: u64, duration_ms: u64) -> TraceJob {
         gpus: 1,
         workers: Some(1),
         gpu_milli: 1000,
-        gpu_mem_mib: 0,
-        cpu_milli: 0,
-        mem_mib: 0,
-        user: None,
         queue: Some(queue.to_owned()),
-        tier: None,
-        priority: None,
         gpu_models: vec!["a10g".to_owned()],
-        deadline_ms: None,
         estimate_ms: Some(duration_ms),
         checkpoint_every_ms: Some(10 * MINUTE),
         restart_ms: Some(MINUTE),
-        preemptible: None,
-        max_wait_ms: None,
-        gpu_util_permille: None,
-        line: 0,
+        ..TraceJob::default()
     }
 }
 

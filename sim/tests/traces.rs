@@ -15,12 +15,12 @@ fn read(name: &str, content: impl AsRef<[u8]>) -> Trace {
 fn a_normalized_file_with_every_column_in_any_order() {
     // Given a byte order mark, CRLF, quotes, blank lines, decimals and columns in an order of their own
     let csv = "\u{feff}gpus,Job_ID,duration_s,submit_s,workers,gpu_milli,gpu_mem_mib,cpu,mem_mib,user,queue,tier,priority,\
-               gpu_model,deadline_s,estimate_s,checkpoint_every_s,restart_s,preemptible,max_wait_s,gpu_util,colour\r\n\
+               gpu_model,deadline_s,estimate_s,checkpoint_every_s,restart_s,preemptible,max_wait_s,gpu_util,colour,workers_max,grace_s,saves,spot,failures\r\n\
                8,\"b, the \"\"second\"\"\",573.2,10.0005,2,,40000,96000,393216,ann,vision/batch,normal,500,A100|h100,\
-               7200,600,300,12.5,true,900,0.73,red\r\n\
+               7200,600,300,12.5,true,900,0.73,red,6,1.5,yes,false,2\r\n\
                \r\n\
-               1,a,0,1.5,,250,,,,,,,,,,,,,no,,,\r\n\
-               0,c,5,1.5,,,,,,\"x\ny\",,,,,,,,,,,,\r\n";
+               1,a,0,1.5,,250,,,,,,,,,,,,,no,,,,,,,,\r\n\
+               0,c,5,1.5,,,,,,\"x\ny\",,,,,,,,,,,,,,,,,\r\n";
     let trace = read("own.csv", csv);
     assert_eq!((trace.name.as_str(), trace.format), ("own", TraceFormat::Normalized));
     let word = |s: &str| Some(s.to_owned());
@@ -30,6 +30,7 @@ fn a_normalized_file_with_every_column_in_any_order() {
         duration_ms: 573_200,
         gpus: 8,
         workers: Some(2),
+        workers_max: Some(6),
         gpu_milli: 1000,
         gpu_mem_mib: 40_000,
         cpu_milli: 96_000,
@@ -42,6 +43,10 @@ fn a_normalized_file_with_every_column_in_any_order() {
         deadline_ms: Some(7_200_000),
         estimate_ms: Some(600_000),
         checkpoint_every_ms: Some(300_000),
+        grace_ms: Some(1500),
+        saves: Some(true),
+        spot: Some(false),
+        failures: 2,
         restart_ms: Some(12_500),
         preemptible: Some(true),
         max_wait_ms: Some(900_000),

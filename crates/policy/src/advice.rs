@@ -169,7 +169,7 @@ impl<'a> Lints<'a> {
             .collect();
         for (key, own, all) in above {
             let text = format!(
-                "pool `{name}` may have {own}, and `limits` allow {all} over all pools: its ceiling is never reached; lower it, or raise `limits`"
+                "pool `{name}` may have `{key}: {own}`, and `limits` allow `{key}: {all}` over all pools: its ceiling is never reached; lower it, or raise `limits`"
             );
             self.say(&["pools", name, "ceiling", key], text);
         }
