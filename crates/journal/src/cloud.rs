@@ -140,7 +140,11 @@ pub fn verify(db: &Database) -> Result<u64, JournalError> {
     Ok(rows)
 }
 
-fn each(db: &Database, take: &mut dyn FnMut(Timestamp, Vec<CloudNote>) -> ControlFlow<()>) -> Result<(), JournalError> {
+/// Hands the notes of every batch over, in order, until `take` breaks off.
+pub(crate) fn each(
+    db: &Database,
+    take: &mut dyn FnMut(Timestamp, Vec<CloudNote>) -> ControlFlow<()>,
+) -> Result<(), JournalError> {
     if !store::has_table(db, "cloud")? {
         return Ok(());
     }
