@@ -163,7 +163,7 @@ fn left_of_run(state: &State, job: JobId) -> Span {
 }
 
 /// Takes an urgent job off spot, where that helps it: what is only booked is booked anew; a run that can save is moved, if there is
-/// something to move to and more is left of it than the move costs. A run that cannot save would lose all: it stays.
+/// something to move to, unless it ends so soon that it could be taken back even then. A run that cannot save would lose all: it stays.
 fn leave_spot(engine: &mut Engine, job: JobId, report: &mut PlanReport) {
     let state = &engine.state;
     let (row, spec) = (&state.jobs[job], &state.specs[job]);
@@ -171,14 +171,16 @@ fn leave_spot(engine: &mut Engine, job: JobId, report: &mut PlanReport) {
     if !row.places.iter().any(on_spot) {
         return;
     }
+    let left = spec.expected.unwrap_or_default() - row.progress;
+    let taken_at_its_end = state.now + left_of_run(state, job) + slack::move_time(state, job) + left;
+    let ends_in_time = spec.deadline.is_some_and(|deadline| taken_at_its_end <= deadline);
     let saves = row.broken.is_none() && spec.checkpoint.is_some();
-    let worth = saves && left_of_run(state, job) > slack::move_time(state, job);
     let phase = row.phase;
     match phase {
         Phase::Booked => engine.decide(Decision::Unbook { job }),
         // Who could not be admitted again stays where it runs.
         Phase::Running if engine.state.queue_brake(engine.state.jobs[job].queue).is_some() => {}
-        Phase::Running if worth && can_move(engine, job) => {
+        Phase::Running if saves && !ends_in_time && can_move(engine, job) => {
             report.stopped += 1;
             moves::stop(engine, job, StopCause::Hurried);
         }

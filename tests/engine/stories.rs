@@ -79,6 +79,7 @@ stories! {
     deadline_asks_for_spot_every_few_minutes
     deadline_behind_the_line_takes_on_demand
     deadline_counts_no_time_where_it_stays
+    deadline_little_left_is_moved_in_time
     deadline_met_at_least_cost
     deadline_not_moved_in_vain
     deadline_of_a_spot_tier_buys_no_more
