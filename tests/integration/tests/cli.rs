@@ -297,13 +297,13 @@ fn the_example_configuration_is_good_and_its_secrets_are_warnings() {
 fn several_files_are_checked_at_once_for_people_and_for_machines() {
     let folder = folder();
     let head = "apiVersion: forebay/v1\nkind: Policy\nmetadata: {name: t}\nlimits: {nodes: 10, spend: 100 USD/h}\n";
-    write(folder.path(), "good.yaml", &format!("{head}queues: {{a: {{}}}}\npools: {{p: {{}}}}\n"));
+    write(folder.path(), "good.yaml", format!("{head}queues: {{a: {{}}}}\npools: {{p: {{}}}}\n"));
     write(
         folder.path(),
         "unwise.yaml",
-        &format!("{head}queues: {{a: {{}}}}\npools: {{p: {{ceiling: {{nodes: 50}}}}}}\n"),
+        format!("{head}queues: {{a: {{}}}}\npools: {{p: {{ceiling: {{nodes: 50}}}}}}\n"),
     );
-    write(folder.path(), "bad.yaml", &format!("{head}queues:\n  a: {{tier: norml}}\npools: {{p: {{}}}}\n"));
+    write(folder.path(), "bad.yaml", format!("{head}queues:\n  a: {{tier: norml}}\npools: {{p: {{}}}}\n"));
     let check = |args: &[&str]| run(folder.path(), &[&["check"], args].concat());
     let said = check(&["good.yaml", "unwise.yaml"]);
     assert_eq!((said.code, said.out.matches("is good").count(), said.err.as_str()), (0, 2, ""), "{said:?}");
