@@ -113,15 +113,18 @@ fn look_at(state: &State, job: JobId, urgency: Urgency) -> Timestamp {
     }
 }
 
-/// Asks for one node of spot that was out, for a job that waits for it and for nothing else and that one node holds. Whoever is first in line takes it.
+/// Asks for one node of spot that was out, for the first of those that wait for it and for nothing else and that one node holds. Whoever is first in line
+/// takes it.
 fn ask_for_spot(engine: &mut Engine, job: JobId, report: &mut PlanReport) {
     let state = &engine.state;
     let (row, now) = (&state.jobs[job], state.now);
+    let class = row.class;
     let held = state.queue_brake(row.queue).is_some();
-    if held || row.phase != Phase::Queued || now.since(row.since) < LOOKS_EVERY {
+    // One of all that wait for the same: many jobs ask no more often than one.
+    let is_first = state.index.first_queued(class).is_some_and(|first| first.job == job);
+    if held || !is_first || row.phase != Phase::Queued || now.since(row.since) < LOOKS_EVERY {
         return;
     }
-    let class = row.class;
     let asked = |pool: PoolId, id: OfferingId| {
         let stock = &state.offerings[id.index()];
         let out = stock.blocked_by == Some(LaunchError::Capacity) && stock.blocked_until > now && stock.in_flight == 0;

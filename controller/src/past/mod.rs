@@ -43,6 +43,9 @@ pub const BOOTS_FILE: &str = "boot_times.csv";
 /// The policy in force.
 pub const POLICY_FILE: &str = "policy.yaml";
 
+/// All of them.
+const FILES: [&str; 4] = [TRACE_FILE, MARKET_FILE, BOOTS_FILE, POLICY_FILE];
+
 /// Why nothing can be exported.
 #[derive(Debug, thiserror::Error)]
 pub enum PastFault {
@@ -55,6 +58,9 @@ pub enum PastFault {
     /// It would lie between the files of a journal.
     #[error("--out {}: is the folder of a journal; give another one", .0.display())]
     InJournal(PathBuf),
+    /// It may be somebody's own.
+    #[error("{}: is there already, and an export writes a file of that name: give another folder by --out", .0.display())]
+    Exists(PathBuf),
     /// Nothing that is known was submitted then.
     #[error(
         "no job can be played again: none was submitted in that time whose duration is known; give another time by --from and --to{}", .0
@@ -86,10 +92,13 @@ pub struct ExportedPast {
 /// Writes what was submitted in a range as files of `out`, which is made.
 ///
 /// # Errors
-/// The journal cannot be read, the range is none or has no jobs, or the files cannot be written.
+/// The journal cannot be read, the range is none or has no jobs, or a file is there already or cannot be written.
 pub fn export_past(folder: &Path, range: &CostRange, out: &Path) -> Result<ExportedPast, PastFault> {
     if out.join(FILE).exists() {
         return Err(PastFault::InJournal(out.to_owned()));
+    }
+    if let Some(there) = FILES.map(|name| out.join(name)).into_iter().find(|path| path.exists()) {
+        return Err(PastFault::Exists(there));
     }
     std::fs::create_dir_all(out).map_err(|source| PastFault::Write { path: out.to_owned(), source })?;
     let mut export = Export::new(range, out);
@@ -254,11 +263,7 @@ impl<'a> Export<'a> {
         notes.extend(sentences);
         for (name, text) in [(MARKET_FILE, market), (BOOTS_FILE, boots), (POLICY_FILE, self.policy)] {
             let path = self.out.join(name);
-            let Some(text) = text else {
-                // What an earlier export left here would be played with this trace.
-                let _ = std::fs::remove_file(&path);
-                continue;
-            };
+            let Some(text) = text else { continue };
             let mut draft = Draft::new(path)?;
             draft.write(&text)?;
             files.push(draft.close()?);

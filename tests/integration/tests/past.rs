@@ -43,8 +43,8 @@ fn replayed(folder: &Path, policy: &str, file: &str) -> Value {
     said.json()
 }
 
-fn exported(folder: &Path, more: &[&str]) -> Said {
-    run(folder, &[&["journal", "export", "data", "--trace", "--out", "past"][..], more].concat())
+fn exported(folder: &Path, out: &str, more: &[&str]) -> Said {
+    run(folder, &[&["journal", "export", "data", "--trace", "--out", out][..], more].concat())
 }
 
 fn simulated(folder: &Path) -> Value {
@@ -67,7 +67,7 @@ fn a_replay_that_is_exported_and_simulated_costs_and_waits_the_same() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     std::fs::write(folder.path().join("t.csv"), trace()).expect("writes");
     let live = replayed(folder.path(), &at_root("policies/spot-first.yaml"), "t.csv");
-    let said = exported(folder.path(), &[]);
+    let said = exported(folder.path(), "past", &[]);
     assert!(said.code == 0 && said.out.contains("400 jobs"), "{} {}", said.out, said.err);
     let rows = std::fs::read_to_string(folder.path().join("past/trace.csv")).expect("a trace");
     assert!(rows.lines().any(|row| row.starts_with("000-job,0,600,1,1,,")), "{rows}");
@@ -80,7 +80,7 @@ fn a_replay_that_is_exported_and_simulated_costs_and_waits_the_same() {
 fn a_day_of_teams_with_a_drought_of_spot_is_played_again() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let live = replayed(folder.path(), &at_root("policies/teams.yaml"), &at_root("examples/day.jsonl"));
-    let said = exported(folder.path(), &[]);
+    let said = exported(folder.path(), "past", &[]);
     assert_eq!(said.code, 0, "{}", said.err);
     // Which reclaims come without a warning is drawn anew: with so few jobs what they lose shows in the cost.
     agree(&live, &simulated(folder.path()), 50.0);
@@ -101,7 +101,7 @@ fn what_is_not_known_is_counted_beside_a_running_controller() {
     std::fs::write(folder.path().join("e.jsonl"), events.join("\n")).expect("writes");
     let said = server.ask(folder.path(), &["submit", "e.jsonl"]);
     assert_eq!(said.code, 0, "{said:?}");
-    let said = exported(folder.path(), &[]);
+    let said = exported(folder.path(), "past", &[]);
     assert!(said.code == 0 && said.out.contains("1 jobs; time 0 of the files is 20"), "{said:?}");
     assert!(said.err.contains("1 jobs were left out: they are not over, and have no expectedRun"), "{}", said.err);
     assert!(
@@ -111,13 +111,15 @@ fn what_is_not_known_is_counted_beside_a_running_controller() {
     );
     let rows = std::fs::read_to_string(folder.path().join("past/trace.csv")).expect("a trace");
     assert!(rows.lines().count() == 2 && rows.contains(",10800,1,1,") && rows.contains("\nsaid,"), "{rows}");
-    let said = exported(folder.path(), &["--from", "2099-01-01"]);
+    let said = exported(folder.path(), "other", &["--from", "2099-01-01"]);
     assert!(said.code == 2 && said.err.contains("no job can be played again"), "{said:?}");
     assert!(said.err.contains("2 jobs were left out: they came before the range"), "{}", said.err);
-    let said = exported(folder.path(), &["--from", "yesterday"]);
+    let said = exported(folder.path(), "other", &["--from", "yesterday"]);
     assert!(said.code == 2 && said.err.contains("--from yesterday"), "{said:?}");
-    let said = run(folder.path(), &["journal", "export", "data", "--trace", "--out", "data"]);
+    let said = exported(folder.path(), "past", &[]);
+    assert!(said.code == 2 && said.err.contains("trace.csv: is there already"), "nothing is written over: {said:?}");
+    let said = exported(folder.path(), "data", &[]);
     assert!(said.code == 2 && said.err.contains("is the folder of a journal"), "{said:?}");
-    let said = run(folder.path(), &["journal", "export", "nowhere", "--trace", "--out", "past"]);
+    let said = run(folder.path(), &["journal", "export", "nowhere", "--trace", "--out", "other"]);
     assert!(said.code == 2 && said.err.contains("nowhere") && !said.err.contains("--resume"), "{said:?}");
 }
