@@ -51,8 +51,8 @@ pub(crate) fn urgent_at(state: &State, job: JobId, deadline: Timestamp, left: Sp
 
 /// Until when it waits for spot: what is left after the moves that the work left is expected to take is for waiting.
 pub(crate) fn line_at(state: &State, job: JobId, deadline: Timestamp, left: Span) -> Timestamp {
-    let moves = u128::from(move_time(state, job).0) * u128::from(left.0) / u128::from(MOVE_EVERY.0);
-    urgent_at(state, job, deadline, left) - Span(u64::try_from(moves).unwrap_or(u64::MAX))
+    let kept = u128::from(move_time(state, job).0) * u128::from(left.0) / u128::from(MOVE_EVERY.0);
+    urgent_at(state, job, deadline, left) - Span(u64::try_from(kept).unwrap_or(u64::MAX))
 }
 
 /// Whether a job has a deadline that it is to meet.

@@ -107,9 +107,11 @@ pub(crate) fn or_wait(
     most: MilliGpu,
     places: Vec<WorkerPlace>,
 ) -> Option<Vec<WorkerPlace>> {
-    if split(state, job, &places).is_none() {
-        return Some(places);
-    }
+    if split(state, job, &places).is_none() { Some(places) } else { ready_elsewhere(state, job, pool, most) }
+}
+
+/// Ready places that leave the last empty large node whole.
+fn ready_elsewhere(state: &State, job: JobId, pool: PoolId, most: MilliGpu) -> Option<Vec<WorkerPlace>> {
     let class = state.jobs[job].class;
     let ask = Ask { spares: true, ..Ask::of(state, job, class, pool, NodeScope::Ready, most) };
     search(state, class, state.classes[class].shape.within, ask, most)
@@ -125,8 +127,20 @@ pub(crate) fn would_split(state: &State, job: JobId, node: &Node) -> bool {
     large(node.slots.len() as u16, asks)
 }
 
+/// Where a booked job that waits for a node goes instead, of what is ready. `None`: it stays with its node rather than split the last empty large one.
+/// That such a node is there keeps it from no other place.
+pub(crate) fn or_stay(
+    state: &State,
+    job: JobId,
+    pool: PoolId,
+    most: MilliGpu,
+    places: Vec<WorkerPlace>,
+) -> Option<Vec<WorkerPlace>> {
+    if stays(state, job, &places) { ready_elsewhere(state, job, pool, most) } else { Some(places) }
+}
+
 /// Whether a booked job that waits for a node stays with it rather than split the last empty large one.
-pub(crate) fn stays(state: &State, job: JobId, places: &[WorkerPlace]) -> bool {
+fn stays(state: &State, job: JobId, places: &[WorkerPlace]) -> bool {
     let Some(node) = split(state, job, places) else { return false };
     let row = &state.jobs[job];
     let awaited = row.places.first().and_then(|p| state.nodes.get(&p.node));

@@ -172,7 +172,7 @@ fn rebook(engine: &mut Engine, job: JobId, report: &mut PlanReport) -> Result<()
     };
     let stays = batch::stays_beside(&engine.state, job);
     let places = if stays { None } else { placement::find(engine, job, pool, NodeScope::Ready, share) };
-    let better = places.filter(|places| !placement::spare::stays(&engine.state, job, places));
+    let better = places.and_then(|places| placement::spare::or_stay(&engine.state, job, pool, share, places));
     let Some(places) = better else {
         return Err(Reason::AwaitingNodes { eta: supply::eta(&engine.state, job) });
     };
