@@ -96,7 +96,7 @@ impl Converter {
         let restart = row.restart_ms.map_or(self.assumptions.restart, Span);
         self.note_tier(&queue, row);
         if row.max_wait_ms.is_some() {
-            self.note("jobs state max_wait_s: it is not used");
+            self.note("jobs state max_wait_s: one that has not started by then is taken back by its submitter");
         }
         let spec = JobSpec {
             tenant: TENANT.to_owned(),

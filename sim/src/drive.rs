@@ -9,7 +9,7 @@
 
 mod interface;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_driver::step::{self, BatchStep};
 use forebay_engine::engine::{Engine, Released};
@@ -23,7 +23,7 @@ use crate::convert::{self, Converter};
 use crate::memory::MemoryJournal;
 use crate::score::figures::from_nanos;
 use crate::score::observer::Observer;
-use crate::score::timeline::Timeline;
+use crate::score::timeline::{JobHistory, Timeline};
 use crate::score::{Sources, disagreements};
 use crate::trace::Trace;
 use crate::world::{World, WorldOptions};
@@ -64,6 +64,8 @@ struct Drive<'a> {
     timeline: Timeline,
     observer: Observer,
     next_row: usize,
+    /// When jobs are taken back that have not started, by their rows.
+    patience: BTreeSet<(Timestamp, usize)>,
     compare_at: Timestamp,
     violations: Vec<String>,
     extra_assumptions: Vec<String>,
@@ -108,6 +110,8 @@ impl<'a> Drive<'a> {
         let converter = Converter::new(&policy, options.assumptions);
         let mut policy = policy;
         policy.admit_recorded_tiers();
+        // What node time cost by kind is in the scorecard.
+        policy.billing.get_or_insert_default();
         let first = step::configure(&mut engine, Tick { now: Timestamp(0), resumed: false, delivered: 0 }, policy);
         // The world is made from the state that this batch leaves. What the batch asks of the world (nodes for a floor) is therefore lost,
         // and asked again when the engine finds it overdue.
@@ -123,6 +127,7 @@ impl<'a> Drive<'a> {
             timeline: Timeline::default(),
             observer: Observer::default(),
             next_row: 0,
+            patience: BTreeSet::new(),
             compare_at: Timestamp(0) + COMPARE_EVERY,
             violations: Vec::new(),
             extra_assumptions,
@@ -139,7 +144,8 @@ impl<'a> Drive<'a> {
     /// Whether nothing moves any more: jobs wait for what the policy never gives them.
     fn idle(&self) -> bool {
         let submitted = self.next_row == self.trace.jobs.len();
-        self.tally.idle_comparisons > MOST_IDLE_COMPARISONS && submitted && self.world.runs_working() == 0
+        let waits = !self.patience.is_empty();
+        self.tally.idle_comparisons > MOST_IDLE_COMPARISONS && submitted && !waits && self.world.runs_working() == 0
     }
 
     /// Whether there are claims or purchases.
@@ -154,11 +160,13 @@ impl<'a> Drive<'a> {
         let open = self.engine.state().open_jobs() > 0 || self.holds();
         let comparison = open.then_some(self.compare_at);
         let timeout = self.engine.poll_timeout();
-        let times = [submission, self.world.next_event(), timeout, comparison];
+        let patience = self.patience.first().map(|(at, _)| *at).filter(|_| open);
+        let times = [submission, patience, self.world.next_event(), timeout, comparison];
         let Some(now) = times.into_iter().flatten().min() else {
             return Err(self.stuck("nothing is due"));
         };
         let mut events = self.submissions(now);
+        events.extend(self.withdrawals(now));
         events.extend(self.world.take_until(now));
         if !events.is_empty() || timeout.is_some_and(|t| t <= now) {
             self.batch(now, events)?;
@@ -168,6 +176,7 @@ impl<'a> Drive<'a> {
             let missed = now.since(self.compare_at).0 / COMPARE_EVERY.0 + 1;
             self.compare_at = self.compare_at + Span(missed * COMPARE_EVERY.0);
             if open {
+                self.observer.tick(now, self.engine.state());
                 self.compare(now)?;
             }
         }
@@ -180,8 +189,25 @@ impl<'a> Drive<'a> {
             let (spec, truth) = self.converter.job(row);
             self.world.learn(&spec.tenant, &spec.subject, truth);
             self.timeline.submitted(row);
+            if let Some(wait) = row.max_wait_ms {
+                self.patience.insert((now + Span(wait), self.next_row));
+            }
             events.push(Event::JobSubmitted(Box::new(spec)));
             self.next_row += 1;
+        }
+        events
+    }
+
+    /// Jobs that have not started in the time that they wait are taken back.
+    fn withdrawals(&mut self, now: Timestamp) -> Vec<Event> {
+        let mut events = Vec::new();
+        while let Some((at, row)) = self.patience.first().copied().filter(|(at, _)| *at <= now) {
+            self.patience.remove(&(at, row));
+            let waits = |h: &&JobHistory| h.started.is_none() && h.ended.is_none();
+            if self.timeline.histories().get(row).filter(waits).is_some() {
+                let (tenant, subject) = (convert::TENANT.to_owned(), self.trace.jobs[row].id.clone());
+                events.push(Event::JobCancelled { tenant, subject, by: None, sent: None });
+            }
         }
         events
     }
@@ -202,6 +228,7 @@ impl<'a> Drive<'a> {
             self.tally.idle_comparisons = 0;
         }
         self.observer.batch(planned.batch(), self.engine.state());
+        self.observer.charged(&self.engine.state().charged());
         let found = self.engine.audit_rows(planned.batch());
         stop_at(found, self.tally.batches, now)?;
         let released = planned.append(&mut self.journal);

@@ -43,6 +43,39 @@ fn every_job_comes_out_and_the_books_agree() {
     let kinds = card.gpu_hours_allocated + wasted.boot + wasted.idle + wasted.fragmentation + wasted.booked;
     assert!((kinds - card.gpu_hours_bought).abs() < 1e-3, "kinds add up to what was bought");
     assert_eq!(card.gpu_hours_busy, None, "the trace does not state it");
+    let by_kind = card.cost_usd_by_kind.as_ref().expect("a simulation knows it");
+    assert!((by_kind.values().sum::<f64>() - card.cost_usd).abs() < 1e-6, "{by_kind:?} of {}", card.cost_usd);
+    assert!(by_kind["boot"] > 0.0 && by_kind["worked"] > by_kind["boot"], "{by_kind:?}");
+    let wakeups = card.wakeups_per_day.expect("it lasted");
+    assert!(wakeups > 0.0 && wakeups * card.makespan_s / 86_400.0 <= card.nodes_launched as f64 + 0.5, "{wakeups}");
+    assert!(card.node_ticks_short.expect("a simulation counts them") <= card.nodes_launched * 3, "boots take minutes");
+}
+
+#[test]
+fn who_has_waited_long_enough_is_taken_back() {
+    let job = |id: &str, wait: Option<u64>| TraceJob {
+        id: id.into(),
+        gpus: 8,
+        gpu_milli: 1000,
+        duration_ms: 3_600_000,
+        max_wait_ms: wait,
+        ..TraceJob::default()
+    };
+    let fleet = [TraceNode { id: "n".into(), cpu_milli: 96_000, mem_mib: 786_432, gpus: 8, gpu_model: None, line: 2 }];
+    let jobs = [
+        job("first", Some(60_000)),
+        job("patient", None),
+        job("gone", Some(1_800_000)),
+        job("served", Some(8_000_000)),
+    ];
+    let made = trace(jobs.to_vec());
+    for crash in [None, Some(1)] {
+        let outcome = run(&made, |o| (o.nodes, o.crash_every) = (Some(&fleet[..]), crash));
+        let card = &outcome.scorecard;
+        assert_eq!((card.completed, card.cancelled, card.lost, card.open), (3, 1, 0, 0), "{:?}", outcome.violations);
+        assert!(card.wait_s.p99 > 7_200.0 && card.wait_s.p99 < 8_000.0, "{:?}", card.wait_s);
+        assert!(card.assumptions.iter().any(|a| a.starts_with("3 jobs state max_wait_s")), "{:?}", card.assumptions);
+    }
 }
 
 #[test]

@@ -3,6 +3,8 @@
 
 mod workloads;
 
+use std::collections::BTreeMap;
+
 use forebay_sim::trace::{self, Trace, TraceFormat, TraceJob, generate_trace, read_nodes};
 use workloads::{as_csv, file, real};
 
@@ -50,6 +52,7 @@ fn a_normalized_file_with_every_column_in_any_order() {
         restart_ms: Some(12_500),
         preemptible: Some(true),
         max_wait_ms: Some(900_000),
+        labels: BTreeMap::new(),
         gpu_util_permille: Some(730),
         line: 2,
     };

@@ -16,10 +16,10 @@ use crate::sources::registry::SourcesView;
 use forebay_wire::document::cost::{CostDocument, JobCost};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::io::Read;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::time::Duration;
-use ureq::Agent;
-use ureq::http::{Request, StatusCode};
+use ureq::http::{Request, Response, StatusCode};
+use ureq::{Agent, Body};
 
 /// A controller, by its address.
 pub struct Client {
@@ -174,6 +174,32 @@ impl Client {
         let text = self.patiently(|| self.once("GET", &path))?;
         let lines = text.lines().filter(|line| !line.is_empty());
         lines.map(|line| serde_json::from_str(line).map_err(|e| self.foreign(&e))).collect()
+    }
+
+    /// Statuses of all jobs that the caller may see after a number, or from the oldest that is kept, each with its number as a CloudEvent. Ends with
+    /// the last that there is, or when `each` says false.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, refuses, or answers in another version's form.
+    pub fn statuses(&self, after: Option<u64>, mut each: impl FnMut(u64, &str) -> bool) -> Result<(), ClientError> {
+        let after = after.map_or_else(String::new, |after| format!("&after={after}"));
+        let path = format!("/v1/status?follow=false{after}");
+        let response = self.patiently(|| {
+            let response = self.response("GET", &path, Some(("accept", "text/event-stream")), None)?;
+            if response.status().is_success() { Ok(response) } else { Err(self.refusal(self.read(response)?)) }
+        })?;
+        let mut number = 0;
+        for line in BufReader::new(response.into_body().into_reader()).lines() {
+            let line = line.map_err(|e| self.unreachable(e.to_string()))?;
+            if let Some(id) = line.strip_prefix("id: ") {
+                number = id.parse().map_err(|_| self.unreachable("a status without a number".to_owned()))?;
+            } else if let Some(event) = line.strip_prefix("data: ")
+                && !each(number, event)
+            {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// The ends of the logs of a job's workers. The filter is a query, such as `tail=100&worker=0`.
@@ -355,19 +381,34 @@ impl Client {
     }
 
     fn send(&self, method: &str, path: &str, body: Option<(&str, &[u8])>) -> Result<Answer, ClientError> {
+        let header = body.map(|(content_type, _)| ("content-type", content_type));
+        self.read(self.response(method, path, header, body.map(|(_, bytes)| bytes))?)
+    }
+
+    fn response(
+        &self,
+        method: &str,
+        path: &str,
+        header: Option<(&str, &str)>,
+        body: Option<&[u8]>,
+    ) -> Result<Response<Body>, ClientError> {
         let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
         if let Some(authorization) = &self.authorization {
             request = request.header("authorization", authorization);
         }
-        if let Some((content_type, _)) = body {
-            request = request.header("content-type", content_type);
+        if let Some((name, value)) = header {
+            request = request.header(name, value);
         }
         let sent = match body {
-            Some((_, bytes)) => request.body(bytes).map_err(ureq::Error::from).and_then(|r| self.agent.run(r)),
+            Some(bytes) => request.body(bytes).map_err(ureq::Error::from).and_then(|r| self.agent.run(r)),
             None if method == "GET" => request.body(()).map_err(ureq::Error::from).and_then(|r| self.agent.run(r)),
             None => request.body(&b""[..]).map_err(ureq::Error::from).and_then(|r| self.agent.run(r)),
         };
-        let response = sent.map_err(|e| self.unreachable(e.to_string()))?;
+        sent.map_err(|e| self.unreachable(e.to_string()))
+    }
+
+    /// A response whole.
+    fn read(&self, response: Response<Body>) -> Result<Answer, ClientError> {
         let after = response.headers().get("retry-after").and_then(|v| v.to_str().ok()?.parse().ok());
         let mut answer =
             Answer { status: response.status(), retry_after: after.map(Duration::from_secs), text: String::new() };
@@ -377,13 +418,14 @@ impl Client {
     }
 
     fn success(&self, answer: Answer) -> Result<String, ClientError> {
+        if answer.status.is_success() { Ok(answer.text) } else { Err(self.refusal(answer)) }
+    }
+
+    fn refusal(&self, answer: Answer) -> ClientError {
         let Answer { status, retry_after, text } = answer;
-        if status.is_success() {
-            return Ok(text);
-        }
         match serde_json::from_str(&text) {
-            Ok(Refusal { error }) => Err(ClientError::Refused { status: status.as_u16(), retry_after, body: error }),
-            Err(_) => Err(self.unreachable(format!("it answered {status}, which is no Forebay's answer"))),
+            Ok(Refusal { error }) => ClientError::Refused { status: status.as_u16(), retry_after, body: error },
+            Err(_) => self.unreachable(format!("it answered {status}, which is no Forebay's answer")),
         }
     }
 

@@ -43,8 +43,8 @@ const BEAT: Duration = Duration::from_secs(15);
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Asked {
-    #[serde(default)]
-    after: u64,
+    /// Default: from the oldest on that is kept.
+    after: Option<u64>,
     /// Whether to go on when all that there is has been sent. Default: yes.
     follow: Option<bool>,
 }
@@ -63,6 +63,8 @@ pub(super) struct Line {
     pub follow: bool,
     /// The number that the reader had last.
     pub after: u64,
+    /// Whether the reader has had none, and takes what is kept.
+    all_kept: bool,
 }
 
 impl Line {
@@ -72,7 +74,8 @@ impl Line {
         let events = text(header::ACCEPT).is_some_and(|a| a.contains("text/event-stream"));
         // A browser that reconnects says what it had last.
         let had = text(HeaderName::from_static("last-event-id")).and_then(|id| id.trim().parse().ok());
-        Line { events, follow: asked.follow.unwrap_or(true), after: had.unwrap_or(asked.after) }
+        let after = had.or(asked.after);
+        Line { events, follow: asked.follow.unwrap_or(true), after: after.unwrap_or(0), all_kept: after.is_none() }
     }
 
     /// A status as a CloudEvent, under the number that a reader comes back with. `kind`: `status.queued` and the like.
@@ -111,18 +114,19 @@ pub(super) async fn stream(
     headers: HeaderMap,
     asked: Result<Query<Asked>, QueryRejection>,
 ) -> Result<Response, ApiError> {
-    let line = Line::asked(&query(asked)?, &headers);
+    let mut line = Line::asked(&query(asked)?, &headers);
     let place = api.room.stream(&who.name)?;
     if let Err(StreamEnd::Missed { before }) = api.handle.statuses(line.after).try_next() {
-        kept_from(&api, line.after, before).await?;
+        line.after = kept_from(&api, line, before).await?;
     }
     let (sender, answer) = line.answer();
     tokio::spawn(Following { api, who, line, to: sender, number: line.after, _place: place }.run());
     Ok(answer)
 }
 
-/// Whether the segments have what is not in memory any more: every number after this one.
-async fn kept_from(api: &Api, after: u64, before: u64) -> Result<(), ApiError> {
+/// The number after which the segments have every one that is not in memory any more: the reader's, or that before the oldest.
+async fn kept_from(api: &Api, line: Line, before: u64) -> Result<u64, ApiError> {
+    let after = line.after;
     let folder = api.handle.folder().join(FOLDER);
     let first = tokio::task::spawn_blocking(move || SegmentReader::new(&folder, after).next_up_to(before - 1));
     let failed = |why: String| {
@@ -133,8 +137,8 @@ async fn kept_from(api: &Api, after: u64, before: u64) -> Result<(), ApiError> {
         Err(SegmentError::Forgotten { first, .. }) => first,
         Err(error) => return Err(failed(error.to_string())),
     };
-    if first == after + 1 {
-        return Ok(());
+    if line.all_kept || first == after + 1 {
+        return Ok(first.saturating_sub(1));
     }
     let message = format!("statuses up to {} are not kept any more", first.saturating_sub(1));
     let remedy =

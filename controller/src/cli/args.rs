@@ -3,8 +3,10 @@
 //! Never: behaviour. Defaults that have a reason name it.
 
 pub mod brakes;
+pub mod lists;
 
 pub use brakes::{BrakeArgs, BrakeOrderArgs, BrakeReleaseArgs, Pausable, PauseArgs, ResumeArgs};
+pub use lists::{ColumnArgs, EventsArgs, JobsArgs, ListArgs, TypesArgs};
 
 use crate::driver::{Consent, TimeConsent};
 use crate::show::ColourChoice;
@@ -217,7 +219,7 @@ What runs there goes on; `forebay cancel` stops a job. Owned nodes are only left
     Undrain(BrakeReleaseArgs),
     /// List what operators have stopped: who, why, since and until when.
     #[command(after_help = "Example:\n  forebay brakes --json")]
-    Brakes(ServerArgs),
+    Brakes(ListArgs),
     /// The policy of a running Forebay: show, history, set, rollback; and the difference between two files.
     Policy(super::policy::PolicyArgs),
     /// Show one job whole: its attempts with their nodes, its waits and why, its statuses, its labels, and what it cost.
@@ -246,20 +248,22 @@ Where a job has several workers, each line begins with its worker, such as `w0 |
 Examples:
   forebay jobs                          # those that are not over
   forebay jobs --all --queue research/vision
+  forebay jobs --watch=5s               # again every five seconds, until Ctrl-C
+  forebay jobs -o job,subject,age,labels,why
   forebay jobs --phase failed --json")]
     Jobs(JobsArgs),
     /// List nodes.
-    #[command(after_help = "Example:\n  forebay nodes --json")]
-    Nodes(ServerArgs),
+    #[command(after_help = "Examples:\n  forebay nodes --watch\n  forebay nodes -o node,type,usd/h,kept-for")]
+    Nodes(ListArgs),
     /// List queues with their quota and its use.
     #[command(after_help = "Example:\n  forebay queues")]
-    Queues(ServerArgs),
+    Queues(ListArgs),
     /// List what events come from and statuses go to: Kafka, SQS.
     #[command(after_help = "\
 Examples:
   forebay sources                       # backlog `?`: nobody can say
   forebay sources --json | jq '.sources[] | select(.condition == \"failing\") | .why'")]
-    Sources(ServerArgs),
+    Sources(ListArgs),
     /// Say what was spent, by whom and on what.
     #[command(after_help = "\
 Examples:
@@ -272,6 +276,24 @@ Examples:
 
 What belongs to no job has rows of its own: `(idle, pool a10g)`. docs/BILLING.md says what each kind is.")]
     Cost(CostArgs),
+    /// List what happened to jobs: every status from the oldest that is kept, in order.
+    #[command(after_help = "\
+Examples:
+  forebay events                        # all that is kept
+  forebay events --follow               # and what comes, until Ctrl-C
+  forebay events --after 4711 --json    # CloudEvents, one a line
+
+The first column is the number to go on from with --after. How long statuses are kept says `statuses` in forebay.yaml.")]
+    Events(EventsArgs),
+    /// List instance types: their GPUs, sizes and list prices.
+    #[command(after_help = "\
+Examples:
+  forebay types --model h100
+  forebay types --gpus 8 -o type,model,gpus,usd/h
+  forebay types --catalog mine.csv --json
+
+The prices are those of the catalogue, not of the day: docs/POLICY.md says where they come from. A controller on EC2 asks EC2.")]
+    Types(TypesArgs),
     /// The whole state of a running Forebay.
     State {
         /// What to do with it.
@@ -379,6 +401,9 @@ pub struct SimulateArgs {
     /// Nodes that are paid for already, as CSV.
     #[arg(long, value_name = "FILE")]
     pub nodes: Option<PathBuf>,
+    /// Instance types with their prices, as CSV: crates/catalog/data/README.md has the columns. Default: the built-in catalogue.
+    #[arg(long, value_name = "FILE")]
+    pub catalog: Option<PathBuf>,
     /// The spot market: a recorded series, or auto (one found beside the trace, else seeded), seeded, calm.
     #[arg(long, value_name = "FILE|auto|seeded|calm", default_value = "auto")]
     pub market: String,
@@ -738,23 +763,6 @@ pub struct SubmitArgs {
     #[arg(long, value_name = "TIME", value_parser = span, requires = "wait")]
     pub timeout: Option<Duration>,
     /// Whom to send to.
-    #[command(flatten)]
-    pub server: ServerArgs,
-}
-
-/// `forebay jobs`.
-#[derive(Debug, Args)]
-pub struct JobsArgs {
-    /// Those that are over too.
-    #[arg(long)]
-    pub all: bool,
-    /// Those in this phase only, such as queued, running, failed.
-    #[arg(long, value_name = "PHASE")]
-    pub phase: Option<String>,
-    /// Those of this queue only.
-    #[arg(long, value_name = "QUEUE")]
-    pub queue: Option<String>,
-    /// Whom to ask.
     #[command(flatten)]
     pub server: ServerArgs,
 }

@@ -1,4 +1,4 @@
-//! `pause`, `resume`, `hold`, `release`, `drain`, `undrain`, `brakes`: what operators stop for a time. Each shows what is stopped afterwards.
+//! `pause`, `resume`, `hold`, `release`, `drain`, `undrain`: what operators stop for a time. Each shows what is stopped afterwards.
 //!
 //! Never: decides what a name means. The server knows its queues, pools and nodes.
 
@@ -7,6 +7,7 @@ use super::args::{BrakeArgs, BrakeReleaseArgs, Pausable, PauseArgs, ResumeArgs, 
 use super::outcome::{Exit, Failure, print, print_json};
 use crate::api::brakes::{BrakeReleaseRequest, BrakeRequest, Brakes};
 use crate::show::lists;
+use crate::show::table::{ShownColumns, terminal_width};
 
 fn word(what: Pausable) -> &'static str {
     match what {
@@ -39,17 +40,12 @@ pub(super) fn release(kind: &str, args: &BrakeReleaseArgs, out: Output) -> Resul
     show(&args.server, &args.server.client()?.release_brake(&asked)?, out)
 }
 
-pub(super) fn list(args: &ServerArgs, out: Output) -> Result<Exit, Failure> {
-    show(args, &args.client()?.brakes()?, out)
-}
-
 fn show(server: &ServerArgs, found: &Brakes, out: Output) -> Result<Exit, Failure> {
     if server.json {
         print_json(found)?;
-    } else if found.brakes.is_empty() {
-        print("nothing is stopped\n")?;
     } else {
-        print(&format!("{}\n", lists::brakes(&found.brakes, found.now_s, out.paint)))?;
+        let columns = ShownColumns { named: Vec::new(), width: terminal_width() };
+        print(&format!("{}\n", lists::brakes(found, &columns, out.paint).map_err(Failure::input)?))?;
     }
     Ok(Exit::Done)
 }

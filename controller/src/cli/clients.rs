@@ -1,11 +1,10 @@
-//! `jobs`, `nodes`, `queues`, `sources`, `why`, `cancel`: ask a running Forebay and show its answer.
+//! `why`, `cancel`, `confirm-dead`: ask a running Forebay about one job and show its answer.
 //!
 //! Never: computes what the server should say.
 
 use super::Output;
-use super::args::{CancelArgs, ConfirmDeadArgs, JobArgs, JobsArgs, ServerArgs};
+use super::args::{CancelArgs, ConfirmDeadArgs, JobArgs, ServerArgs};
 use super::outcome::{Exit, Failure, print, print_json};
-use crate::api::client::encoded;
 use crate::api::confirm_dead::DeathConfirmation;
 use crate::api::jobs::OneJob;
 use crate::show::lists;
@@ -19,53 +18,6 @@ fn show<T: serde::Serialize>(server: &ServerArgs, found: &T, text: String) -> Re
         print(&(text + "\n"))?
     }
     Ok(Exit::Done)
-}
-
-pub(super) fn jobs(args: &JobsArgs, out: Output) -> Result<Exit, Failure> {
-    let mut filter = String::new();
-    if let Some(phase) = &args.phase {
-        let known: Result<JobPhase, _> = serde_json::from_value(phase.to_lowercase().into());
-        let phase = known.map_err(|_| {
-            Failure::input(format_args!(
-                "--phase {phase}: no such phase: write new, backing-off, held, queued, booked, starting, running, stopping, ended, \
-                 completed, failed, cancelled or rejected"
-            ))
-        })?;
-        filter.push_str(&format!("&phase={phase}"));
-    } else if !args.all {
-        filter.push_str("&open=true");
-    }
-    if let Some(queue) = &args.queue {
-        filter.push_str(&format!("&queue={}", encoded(queue)));
-    }
-    let found = args.server.client()?.jobs(&filter)?;
-    let none =
-        if args.all || args.phase.is_some() { "no jobs" } else { "no open jobs; --all shows those that are over" };
-    let table = || lists::jobs(&found.jobs, found.now_s, out.paint);
-    show(&args.server, &found, if found.jobs.is_empty() { none.to_owned() } else { table() })
-}
-
-pub(super) fn nodes(args: &ServerArgs, out: Output) -> Result<Exit, Failure> {
-    let found = args.client()?.nodes()?;
-    let table = || lists::nodes(&found.nodes, found.now_s, out.paint);
-    show(args, &found, if found.nodes.is_empty() { "no nodes".to_owned() } else { table() })
-}
-
-pub(super) fn queues(args: &ServerArgs, out: Output) -> Result<Exit, Failure> {
-    let found = args.client()?.queues()?;
-    let none = "no queues yet; the policy declares none and no job has come";
-    let table = || lists::queues(&found.queues, out.paint);
-    show(args, &found, if found.queues.is_empty() { none.to_owned() } else { table() })
-}
-
-pub(super) fn sources(args: &ServerArgs, out: Output) -> Result<Exit, Failure> {
-    let found = args.client()?.sources()?;
-    let none = "no sources; events come by HTTP alone (forebay.yaml names others, see docs/SOURCES.md)";
-    let table = || crate::show::sources::table(&found, crate::show::table::terminal_width(), out.paint);
-    let text = if found.sources.is_empty() { none.to_owned() } else { table() };
-    let rejected: u64 = found.http.rejected.values().sum();
-    let line = format!("http: {} taken, {} seen before, {rejected} rejected", found.http.taken, found.http.seen);
-    show(args, &found, format!("{text}\n{}", out.paint.faint(&line)))
 }
 
 pub(super) fn why(args: &JobArgs, out: Output) -> Result<Exit, Failure> {

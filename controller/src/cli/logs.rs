@@ -4,7 +4,7 @@
 
 use super::Output;
 use super::args::LogsArgs;
-use super::outcome::{Exit, Failure, print, print_json};
+use super::outcome::{Exit, Failure, is_read, print, print_json};
 use crate::api::client::{Client, ClientError};
 use crate::api::logs::JobLogs;
 use crate::cluster::logs::WorkerLog;
@@ -64,7 +64,9 @@ fn follow(client: &Client, args: &LogsArgs, shown: Shown) -> Result<Exit, Failur
                 };
                 for log in logs.workers.iter().filter(|log| log.why.is_none()) {
                     let known = texts.entry(log.worker).or_default();
-                    print(&shown.lines(grown(known, &log.text), prefix(&logs, log).as_deref()))?;
+                    if !is_read(&shown.lines(grown(known, &log.text), prefix(&logs, log).as_deref()))? {
+                        return Ok(Exit::Done);
+                    }
                     known.clone_from(&log.text);
                 }
                 before = Some((logs.attempt, texts));

@@ -11,9 +11,11 @@ mod check_config;
 mod clients;
 mod cost;
 mod doctor;
+mod events;
 mod gate;
 mod job;
 mod journal;
+mod lists;
 mod live;
 mod logs;
 mod manual;
@@ -27,6 +29,7 @@ mod server;
 mod simulate;
 mod state;
 mod submit;
+mod types;
 mod uninstall;
 mod wait;
 mod world;
@@ -78,10 +81,10 @@ fn command(command: Command, out: Output) -> Result<outcome::Exit, Failure> {
         Command::Journal(args) => journal::run(&args.what),
         Command::Agent(args) => agent::run(&args),
         Command::Gate(args) => gate::run(&args),
-        Command::Jobs(args) => clients::jobs(&args, out),
-        Command::Nodes(args) => clients::nodes(&args, out),
-        Command::Queues(args) => clients::queues(&args, out),
-        Command::Sources(args) => clients::sources(&args, out),
+        Command::Jobs(args) => lists::jobs(&args, out),
+        Command::Nodes(args) => lists::nodes(&args, out),
+        Command::Queues(args) => lists::queues(&args, out),
+        Command::Sources(args) => lists::sources(&args, out),
         Command::Cost(args) => cost::run(&args, out),
         Command::Logs(args) => logs::run(&args, out),
         Command::Job(args) => job::run(&args, out),
@@ -94,11 +97,13 @@ fn command(command: Command, out: Output) -> Result<outcome::Exit, Failure> {
         Command::Release(args) => brakes::release("queue", &args, out),
         Command::Drain(args) => brakes::set("drain", &args, out),
         Command::Undrain(args) => brakes::release("drain", &args, out),
-        Command::Brakes(args) => brakes::list(&args, out),
+        Command::Brakes(args) => lists::brakes(&args, out),
         Command::Policy(args) => policy::run(&args, out),
         Command::Uninstall(args) => uninstall::run(&args),
         Command::Wait(args) => wait::run(&args, out),
         Command::Submit(args) => submit::run(&args, out),
+        Command::Events(args) => events::run(&args, out),
+        Command::Types(args) => types::run(&args, out),
         Command::State { command: StateCommand::Export(args) } => state::export(&args),
     }
 }

@@ -164,12 +164,20 @@ pub fn write_private(path: &std::path::Path, text: &str) -> Result<(), Failure> 
 /// # Errors
 /// When stdout cannot be written to.
 pub fn print(text: &str) -> Result<(), Failure> {
+    is_read(text).map(|_| ())
+}
+
+/// The same, and whether anybody still reads: what goes on for ever ends when nobody does.
+///
+/// # Errors
+/// As [`print`].
+pub fn is_read(text: &str) -> Result<bool, Failure> {
     use std::io::Write as _;
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
         Err(e) => Err(Failure::outside(format_args!("stdout: {e}"))),
-        Ok(()) => Ok(()),
+        Ok(()) => Ok(true),
     }
 }
 

@@ -116,12 +116,8 @@ fn close(
     card.seed = world.seed();
     card.assumptions = notes.to_vec();
     let summary = crate::document::write::summary(finished.engine.state());
-    let closing = Closing {
-        cancelled: summary.cancelled,
-        open: summary.queued + summary.running,
-        card: &card,
-        violations: finished.audit.len() as u64,
-    };
+    let closing =
+        Closing { open: summary.queued + summary.running, card: &card, violations: finished.audit.len() as u64 };
     for finding in &finished.audit {
         eprintln!("{} {finding}", out.err.bad("violation:"));
     }

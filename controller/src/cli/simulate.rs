@@ -6,23 +6,27 @@ use super::Output;
 use super::args::SimulateArgs;
 use super::check::compile_file;
 use super::outcome::{Exit, Failure, print, write};
+use super::types;
 use crate::past::BOOTS_FILE;
 use crate::show::closing::Closing;
 use crate::show::progress::{Bar, Moment};
-use forebay_catalog::Catalogue;
 use forebay_kernel::policy::Policy;
+use forebay_policy::Routes;
 use forebay_sim::drive::{SimError, SimOptions, SimOutcome, SimProgress, simulate};
 use forebay_sim::market::{Market, find_beside};
-use forebay_sim::trace::{self, BootTimes, Trace, TraceFormat};
+use forebay_sim::trace::{self, BootTimes, Trace, TraceFormat, TraceJob};
 use forebay_sim::world::spot_pairs;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Instant;
 
 pub(super) fn run(args: &SimulateArgs, out: Output) -> Result<Exit, Failure> {
-    let policy = compile_file(&args.policy, &Catalogue::builtin())?.1.policy;
+    let compiled = compile_file(&args.policy, &types::catalogue(args.catalog.as_deref())?)?.1;
+    let policy = compiled.policy;
     all_bought(&args.policy, &policy)?;
-    let trace = read_trace(&args.trace, args.trace_format.as_deref())?;
+    let mut trace = read_trace(&args.trace, args.trace_format.as_deref())?;
+    route(&mut trace, &compiled.routes, args)?;
     let nodes = args.nodes.as_ref().map(trace::read_nodes).transpose().map_err(Failure::input)?;
     let boots = boots(args)?;
     let market = market(args, &trace, &policy)?;
@@ -69,6 +73,65 @@ fn all_bought(path: &Path, policy: &Policy) -> Result<(), Failure> {
 pub(super) fn read_trace(path: &Path, format: Option<&str>) -> Result<Trace, Failure> {
     let format = format.map(str::parse::<TraceFormat>).transpose().map_err(Failure::input)?;
     trace::read(path, format).map_err(Failure::input)
+}
+
+/// Sends each job where the policy's routes would send its event.
+fn route(trace: &mut Trace, routes: &Routes, args: &SimulateArgs) -> Result<(), Failure> {
+    let mut routed = 0;
+    for job in trace.jobs.iter_mut().filter(|_| !routes.is_empty()) {
+        let queue = routes.route(&as_submitted(job)).map_err(|unfinished| {
+            Failure::input(format_args!("{}: line {}: {unfinished}", args.trace.display(), job.line))
+        })?;
+        if let Some(queue) = queue.filter(|queue| job.queue.as_deref() != Some(queue)) {
+            job.queue = Some(queue.to_owned());
+            routed += 1;
+        }
+    }
+    if routed > 0 {
+        trace.notes.push(format!("{routed} jobs were sent to another queue by the policy's routes"));
+    }
+    Ok(())
+}
+
+/// A job of a trace as the data of the event that would submit it: what routes look at. What the trace does not state is not in it.
+fn as_submitted(job: &TraceJob) -> Value {
+    let workers = u64::from(job.workers.unwrap_or(1).max(1));
+    let share = if job.gpu_milli < 1000 {
+        json!(f64::from(job.gpu_milli) / 1000.0)
+    } else {
+        json!(u64::from(job.gpus) / workers)
+    };
+    let mut each = json!({});
+    let mut gang = json!({});
+    match job.workers {
+        None if job.gpus > 1 => gang["gpus"] = json!(job.gpus),
+        _ => {
+            each["gpus"] = share;
+            gang["workers"] = json!(workers);
+        }
+    }
+    if !job.gpu_models.is_empty() {
+        each["models"] = json!(job.gpu_models);
+    }
+    if job.cpu_milli > 0 {
+        each["cpu"] = json!(job.cpu_milli as f64 / 1000.0 / workers as f64);
+    }
+    if job.mem_mib > 0 {
+        each["memory"] = json!(format!("{}MiB", job.mem_mib / workers));
+    }
+    gang["each"] = each;
+    let mut data = json!({ "gang": gang });
+    let words = [("queue", &job.queue), ("tier", &job.tier), ("user", &job.user), ("priority", &job.priority)];
+    for (name, word) in words {
+        if let Some(word) = word {
+            data[name] =
+                word.parse::<i64>().ok().filter(|_| name == "priority").map_or_else(|| json!(word), |n| json!(n));
+        }
+    }
+    if !job.labels.is_empty() {
+        data["labels"] = json!(job.labels);
+    }
+    data
 }
 
 fn boots(args: &SimulateArgs) -> Result<BootTimes, Failure> {
@@ -131,7 +194,7 @@ fn broken(error: &SimError) -> Failure {
 
 fn report(outcome: &SimOutcome, market: &str, out: Output) -> String {
     let card = &outcome.scorecard;
-    let closing = Closing { card, cancelled: 0, open: 0, violations: outcome.violations.len() as u64 };
+    let closing = Closing { card, open: 0, violations: outcome.violations.len() as u64 };
     let mut notes = vec![format!("market: {market}")];
     notes.extend(card.assumptions.iter().map(|a| format!("assumed: {a}")));
     if outcome.crashes > 0 {

@@ -16,8 +16,6 @@ const QUEUES: usize = 40;
 pub struct Closing<'a> {
     /// The figures of the run.
     pub card: &'a Scorecard,
-    /// Stopped for good on request.
-    pub cancelled: u64,
     /// Not over.
     pub open: u64,
     /// What was broken that must always hold.
@@ -47,8 +45,8 @@ impl Closing<'_> {
             ("failed", caution(self.card.failed)),
             ("rejected", caution(self.card.rejected)),
         ];
-        if self.cancelled > 0 {
-            jobs.push(("cancelled", count(self.cancelled)));
+        if self.card.cancelled > 0 {
+            jobs.push(("cancelled", count(self.card.cancelled)));
         }
         if self.open > 0 {
             jobs.push(("not over", count(self.open)));
@@ -66,12 +64,16 @@ impl Closing<'_> {
             ("makespan", seconds(self.card.makespan_s)),
             ("deadlines missed", caution(self.card.deadline_misses)),
         ];
-        let nodes = vec![
+        let mut nodes = vec![
             ("times at zero", count(self.card.times_at_zero)),
             ("nodes peak", count(self.card.nodes_peak)),
             ("nodes at end", count(self.card.nodes_at_end)),
             ("violations", alarm(self.violations)),
         ];
+        if let (Some(wakeups), Some(short)) = (self.card.wakeups_per_day, self.card.node_ticks_short) {
+            nodes.insert(1, ("wake-ups a day", number(wakeups, 2)));
+            nodes.insert(2, ("node-ticks short", count(short)));
+        }
         let figures = table::figures(&[played, jobs, disturbed, self.capacity(), self.money(), times, nodes]);
         let more = [self.queues(paint), self.rejected(paint)];
         std::iter::once(figures).chain(more.into_iter().flatten()).collect::<Vec<_>>().join("\n\n")
@@ -132,29 +134,32 @@ impl Closing<'_> {
         }
         let wasted = &self.card.gpu_hours_wasted;
         let waste = [
-            ("wasted: boot", wasted.boot),
-            ("  idle", wasted.idle),
-            ("  fragmentation", wasted.fragmentation),
-            ("  booked", wasted.booked),
-            ("  lingering", wasted.lingering),
-            ("  lost", wasted.lost),
+            ("wasted: boot", "boot", wasted.boot),
+            ("  idle", "idle", wasted.idle),
+            ("  fragmentation", "fragmentation", wasted.fragmentation),
+            ("  booked", "booked", wasted.booked),
+            ("  lingering", "lingering", wasted.lingering),
+            ("  lost", "lost", wasted.lost),
         ];
-        lines.extend(waste.into_iter().map(|(name, h)| (name, of(h))));
+        let cost = |kind| {
+            let cost = self.card.cost_usd_by_kind.as_ref().map(|kinds| kinds.get(kind).copied().unwrap_or(0.0));
+            cost.map(|cost| format!("  {:>14}", usd(cost))).unwrap_or_default()
+        };
+        lines.extend(waste.into_iter().map(|(name, kind, hours)| (name, format!("{}{}", of(hours), cost(kind)))));
         lines
     }
 
     fn money(&self) -> Vec<(&'static str, String)> {
-        let saved = 1.0 - self.card.cost_usd / self.card.cost_on_demand_only_usd;
-        let less = if self.card.cost_on_demand_only_usd > 0.0 {
-            format!("  ({} less)", percent(saved))
-        } else {
-            String::new()
-        };
-        vec![
+        let mut lines = vec![
             ("spot ratio", self.share(self.bought_on_spot())),
-            ("cost", format!("{}{less}", usd(self.card.cost_usd))),
-            ("cost, on-demand only", usd(self.card.cost_on_demand_only_usd)),
-        ]
+            ("cost", usd(self.card.cost_usd)),
+            // What the policy saves is more or less than that: under another one other nodes are bought.
+            ("same nodes on demand", usd(self.card.cost_on_demand_only_usd)),
+        ];
+        if let Some(worked) = self.card.cost_usd_by_kind.as_ref().and_then(|kinds| kinds.get("worked")) {
+            lines.insert(2, ("  of it for work", usd(*worked)));
+        }
+        lines
     }
 
     /// The line that says it all: `drained: 0 nodes, 0 lost`.
@@ -211,7 +216,7 @@ mod tests {
             rejected_by_code: [("NoMatchingPool".to_owned(), rejected)].into(),
             ..Scorecard::default()
         };
-        let closing = Closing { card: &card, cancelled: 0, open: 0, violations: 0 };
+        let closing = Closing { card: &card, open: 0, violations: 0 };
         insta::assert_snapshot!(closing.table(Paint::PLAIN));
         assert_eq!(closing.line(Paint::PLAIN), "drained: 0 nodes, 0 lost");
     }

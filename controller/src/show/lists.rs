@@ -1,30 +1,53 @@
 //! The tables of `jobs`, `nodes`, `queues` and `why`.
 //!
-//! Never: more columns than fit a terminal of 120 characters with usual names.
+//! Never: a line that the terminal breaks, as long as there is a column to leave out.
 
 use super::colour::Paint;
 use super::figures::{gpus, number, seconds, short};
-use super::table::TextTable;
+use super::table::{ShownColumns, TextTable, UnknownColumn};
+use crate::api::brakes::Brakes;
 use crate::clock::instant;
 use crate::policy::history::PolicyEntry;
 use forebay_kernel::catalog::CapacityType;
 use forebay_wire::document::seconds::Seconds;
-use forebay_wire::document::views::{BrakeView, JobPhase, JobView, NodePhaseView, NodeView, QueueView, QuotaView};
+use forebay_wire::document::views::{JobPhase, JobView, NodePhaseView, NodeView, QueueView, QuotaView};
 
 /// Jobs, one a line.
-#[must_use]
-pub fn jobs(list: &[JobView], now: Seconds, paint: Paint) -> String {
+///
+/// # Errors
+/// A column is asked for that is not there.
+pub fn jobs(list: &[JobView], now: Seconds, columns: &ShownColumns, paint: Paint) -> Result<String, UnknownColumn> {
+    let time = move |at: Option<Seconds>| at.map_or_else(|| "-".to_owned(), |at| age(at, now));
     let table = TextTable::of(list, paint)
         .left("JOB", |job| short(&job.job, 16))
         .left("SUBJECT", |job| short(job.subject.as_deref().unwrap_or("-"), 28))
         .left("QUEUE", |job| short(&job.queue, 24))
         .left("TIER", |job| short(job.tier.as_deref().unwrap_or("-"), 12))
+        .where_it_fits()
         .right("GPUS", gpu_ask)
         .left("PHASE", move |job| phase(job.phase, paint))
-        .right("FOR", move |job| job.since_s.map_or_else(|| "-".to_owned(), |at| age(at, now)))
+        .right("FOR", move |job| time(job.since_s))
         .right("RUNS", |job| job.attempt.map_or_else(|| "-".to_owned(), |n| n.to_string()))
-        .left("WHY", |job| job.reason.as_ref().map(|r| r.code.clone()).unwrap_or_default());
-    table.text()
+        .where_it_fits()
+        .left("WHY", |job| job.reason.as_ref().map(|r| r.code.clone()).unwrap_or_default())
+        .where_it_fits()
+        .left("TENANT", |job| short(job.tenant.as_deref().unwrap_or("-"), 24))
+        .where_asked()
+        .right("PRIORITY", |job| job.priority.to_string())
+        .where_asked()
+        .left("MODELS", |job| if job.models.is_empty() { "any".to_owned() } else { short(&job.models.join(","), 40) })
+        .where_asked()
+        .right("AGE", move |job| time(job.submit_s))
+        .where_asked()
+        .right("SAVED", |job| job.progress_s.map_or_else(|| "-".to_owned(), |at| seconds((at.0 / 1000) as f64)))
+        .where_asked()
+        .left("POOL", |job| short(job.pool.as_deref().unwrap_or("-"), 16))
+        .where_asked()
+        .left("LABELS", |job| labels(job))
+        .where_asked()
+        .left("NODES", |job| if job.nodes.is_empty() { "-".to_owned() } else { short(&job.nodes.join(","), 60) })
+        .where_asked();
+    table.shown(columns)
 }
 
 fn gpu_ask(job: &JobView) -> String {
@@ -33,6 +56,11 @@ fn gpu_ask(job: &JobView) -> String {
         (_, Some(workers)) if workers > 1 => format!("{workers}x{}", job.gpus / workers),
         _ => job.gpus.to_string(),
     }
+}
+
+fn labels(job: &JobView) -> String {
+    let all: Vec<String> = job.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    if all.is_empty() { "-".to_owned() } else { short(&all.join(","), 60) }
 }
 
 fn phase(phase: JobPhase, paint: Paint) -> String {
@@ -50,17 +78,24 @@ fn age(since: Seconds, now: Seconds) -> String {
 }
 
 /// What operators have stopped, one a line.
-#[must_use]
-pub fn brakes(list: &[BrakeView], now: Seconds, paint: Paint) -> String {
+///
+/// # Errors
+/// A column is asked for that is not there.
+pub fn brakes(found: &Brakes, columns: &ShownColumns, paint: Paint) -> Result<String, UnknownColumn> {
+    if found.brakes.is_empty() {
+        return Ok("nothing is stopped".to_owned());
+    }
+    let now = found.now_s;
     let left = move |at: Seconds| format!("in {}", seconds((at.0.saturating_sub(now.0) / 1000) as f64));
-    let table = TextTable::of(list, paint)
+    let table = TextTable::of(&found.brakes, paint)
         .left("STOPPED", move |brake| paint.warn(&brake.brake))
         .left("TARGET", |brake| short(brake.target.as_deref().unwrap_or("-"), 28))
         .left("BY", |brake| short(&brake.by, 20))
         .right("FOR", move |brake| age(brake.since_s, now))
         .right("ENDS", move |brake| brake.until_s.map_or_else(|| "-".to_owned(), left))
-        .left("WHY", |brake| short(&brake.why, 60));
-    table.text()
+        .left("WHY", |brake| short(&brake.why, 60))
+        .where_it_fits();
+    table.shown(columns)
 }
 
 /// Policies, newest first, one a line.
@@ -78,14 +113,17 @@ pub fn policies(list: &[PolicyEntry], paint: Paint) -> String {
 }
 
 /// Nodes, one a line.
-#[must_use]
-pub fn nodes(list: &[NodeView], now: Seconds, paint: Paint) -> String {
+///
+/// # Errors
+/// A column is asked for that is not there.
+pub fn nodes(list: &[NodeView], now: Seconds, columns: &ShownColumns, paint: Paint) -> Result<String, UnknownColumn> {
     let free = |node: &NodeView| node.gpus_free.map_or_else(|| "-".to_owned(), gpus);
     let table = TextTable::of(list, paint)
         .left("NODE", |node| short(&node.node, 16))
         .left("POOL", |node| short(node.pool.as_deref().unwrap_or("-"), 16))
         .left("TYPE", |node| short(&node.instance_type, 20))
         .left("ZONE", |node| short(&node.zone, 16))
+        .where_it_fits()
         .left("CAPACITY", |node| CapacityType::from(node.capacity_type).to_string())
         .left("PHASE", move |node| node_phase(node, paint))
         .right("FOR", move |node| node.since_s.map_or_else(|| "-".to_owned(), |at| age(at, now)))
@@ -93,9 +131,16 @@ pub fn nodes(list: &[NodeView], now: Seconds, paint: Paint) -> String {
             format!("{} of {}", free(node), node.gpus.map_or_else(|| "-".to_owned(), |g| g.to_string()))
         })
         .right("JOBS", |node| node.jobs.as_ref().map_or(0, Vec::len).to_string())
+        .where_it_fits()
         .right("USD/H", |node| node.price_usd_per_hour.map_or_else(|| "-".to_owned(), |p| number(p, 2)))
-        .left("INSTANCE", |node| short(node.instance.as_deref().unwrap_or("-"), 22));
-    table.text()
+        .where_it_fits()
+        .left("INSTANCE", |node| short(node.instance.as_deref().unwrap_or("-"), 22))
+        .where_it_fits()
+        .left("RACK", |node| short(node.rack.as_deref().unwrap_or("-"), 24))
+        .where_asked()
+        .left("KEPT FOR", |node| short(node.reserved_for.as_deref().unwrap_or("-"), 16))
+        .where_asked();
+    table.shown(columns)
 }
 
 fn node_phase(node: &NodeView, paint: Paint) -> String {
@@ -113,8 +158,10 @@ fn node_phase(node: &NodeView, paint: Paint) -> String {
 }
 
 /// Queues as a tree, one a line for each pool; within 80 columns with usual names.
-#[must_use]
-pub fn queues(list: &[QueueView], paint: Paint) -> String {
+///
+/// # Errors
+/// A column is asked for that is not there.
+pub fn queues(list: &[QueueView], columns: &ShownColumns, paint: Paint) -> Result<String, UnknownColumn> {
     let mut list: Vec<&QueueView> = list.iter().collect();
     // A queue comes right before those below it, whatever other names sort between.
     list.sort_by(|a, b| a.queue.split('/').cmp(b.queue.split('/')));
@@ -143,15 +190,18 @@ pub fn queues(list: &[QueueView], paint: Paint) -> String {
     }
     table = table
         .left("TIER", move |line| once(line, |q| short(q.tier.as_deref().unwrap_or("-"), 12)))
+        .where_it_fits()
         .right("WAIT", move |line| once(line, |q| q.waiting.to_string()))
         .right("RUN", move |line| once(line, |q| q.running.to_string()))
         .left("POOL", move |line| of(line, |q| short(&q.pool, 16)))
         .right("QUOTA", move |line| of(line, |q| q.gpus.map_or_else(|| "-".to_owned(), gpus)))
         .right("USED", move |line| of(line, |q| gpus(q.used)))
         .right("BORROWED", move |line| line.quota.map_or_else(|| "-".to_owned(), |q| some(q.borrowed)))
+        .where_it_fits()
         .right("LENT", move |line| line.quota.map_or_else(|| "-".to_owned(), |q| some(q.lent)))
+        .where_it_fits()
         .right("FREE", move |line| of(line, |q| q.available.map_or_else(|| "any".to_owned(), gpus)));
-    table.text()
+    table.shown(columns)
 }
 
 /// A queue's name below those above it that are listed too: indented, and without their names.
@@ -213,7 +263,7 @@ mod tests {
             queue("language/interactive", serde_json::json!([quota("small", 40, 0, 16)])),
             queue("x/y", serde_json::json!([quota("small", 20, 20, 0)])),
         ];
-        let text = queues(&list, Paint::PLAIN);
+        let text = queues(&list, &ShownColumns::default(), Paint::PLAIN).expect("all columns");
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines,

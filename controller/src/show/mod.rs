@@ -12,6 +12,7 @@ pub mod lists;
 pub mod progress;
 pub mod scorecard;
 pub mod sources;
+pub mod status_line;
 pub mod table;
 
 pub use colour::{ColourChoice, Paint};

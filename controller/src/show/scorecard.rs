@@ -55,6 +55,7 @@ fn of_jobs(engine: &Engine, refused: u64, scores: JobScores) -> Scorecard {
         completed: counters.outcomes[Outcome::Completed as usize],
         failed: counters.outcomes[Outcome::Failed as usize],
         rejected: counters.outcomes[Outcome::Rejected as usize] + counters.refused + refused,
+        cancelled: counters.outcomes[Outcome::Cancelled as usize],
         lost: rows.abs_diff(over + state.open_jobs() as u64),
         preemptions: counters.preemptions,
         reclaims: counters.reclaims,
@@ -171,7 +172,6 @@ pub fn json(closing: &Closing<'_>, audit: &[String]) -> Result<Value, serde_json
     for key in UNKNOWN {
         value[key] = Value::Null;
     }
-    value["cancelled"] = json!(closing.cancelled);
     value["open"] = json!(closing.open);
     value["audit"] = json!(audit);
     Ok(value)

@@ -4,7 +4,7 @@
 
 use super::colour::Paint;
 use super::figures::{count, short};
-use super::table::{TextTable, wrapped};
+use super::table::{ShownColumns, TextTable, UnknownColumn, wrapped};
 use crate::sources::registry::{LatencyView, MessageCountsView, RemarkView, SourceView, SourcesView};
 /// Remarks shown of each; `--json` and `GET /v1/sources` have the last 32.
 const MOST_REMARKS: usize = 3;
@@ -12,9 +12,11 @@ const MOST_REMARKS: usize = 3;
 /// How a word is coloured.
 type Colour = fn(Paint, &str) -> String;
 
-/// All of them. `width`: of the terminal; `None`: nothing is wrapped.
-#[must_use]
-pub fn table(found: &SourcesView, width: Option<usize>, paint: Paint) -> String {
+/// All of them. What is told below the table is wrapped where the terminal has a width.
+///
+/// # Errors
+/// A column is asked for that is not there.
+pub fn table(found: &SourcesView, columns: &ShownColumns, paint: Paint) -> Result<String, UnknownColumn> {
     let figure = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), count);
     let messages = |one: &SourceView, of: fn(&MessageCountsView) -> u64| figure(one.messages.as_ref().map(of));
     let latency = |one: &SourceView, of: fn(LatencyView) -> u64| {
@@ -27,18 +29,23 @@ pub fn table(found: &SourcesView, width: Option<usize>, paint: Paint) -> String 
         .right("BACKLOG", |one| one.backlog.map_or_else(|| "?".to_owned(), count))
         .right("TAKEN", move |one| messages(one, |counts| counts.taken))
         .right("SEEN", move |one| messages(one, |counts| counts.seen))
+        .where_it_fits()
         .right("REJECTED", move |one| messages(one, |counts| counts.rejected.values().sum()))
         .right("P50 MS", move |one| latency(one, |latency| latency.p50))
+        .where_it_fits()
         .right("P99 MS", move |one| latency(one, |latency| latency.p99))
+        .where_it_fits()
         .right("RESTARTS", |one| count(one.restarts))
-        .right("MISSED", |one| count(one.missed));
-    let mut out = table.text();
-    let below: Vec<String> = found.sources.iter().flat_map(|one| below(one, width, paint)).collect();
+        .where_it_fits()
+        .right("MISSED", |one| count(one.missed))
+        .where_it_fits();
+    let mut out = table.shown(columns)?;
+    let below: Vec<String> = found.sources.iter().flat_map(|one| below(one, columns.width, paint)).collect();
     if !below.is_empty() {
         out.push_str("\n\n");
         out.push_str(&below.join("\n"));
     }
-    out
+    Ok(out)
 }
 
 fn condition(condition: &str, paint: Paint) -> String {
@@ -109,7 +116,7 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_a_question_and_what_fails_says_why() {
-        let text = table(&view(), None, Paint::PLAIN);
+        let text = table(&view(), &ShownColumns::default(), Paint::PLAIN).expect("all columns");
         let lines: Vec<&str> = text.lines().collect();
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(words(lines[1]), ["kafka:status", "status", "working", "0", "-", "-", "-", "-", "-", "0", "0"]);
@@ -131,8 +138,9 @@ mod tests {
 
     #[test]
     fn colours_change_no_column() {
-        let plain = table(&view(), Some(100), Paint::PLAIN);
-        let coloured = table(&view(), Some(100), crate::show::ColourChoice::Always.stdout());
+        let narrow = ShownColumns { named: Vec::new(), width: Some(100) };
+        let plain = table(&view(), &narrow, Paint::PLAIN).expect("all columns");
+        let coloured = table(&view(), &narrow, crate::show::ColourChoice::Always.stdout()).expect("all columns");
         assert_ne!(plain, coloured);
         let mut bare = String::new();
         for (at, part) in coloured.split('\u{1b}').enumerate() {

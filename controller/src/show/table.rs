@@ -8,8 +8,16 @@ use unicode_width::UnicodeWidthStr;
 /// Rows under headings, made column by column.
 pub struct TextTable<'a, T> {
     rows: &'a [T],
-    lines: Vec<String>,
+    columns: Vec<Column>,
     paint: Paint,
+}
+
+/// A heading and what stands under it.
+struct Column {
+    heading: String,
+    alignment: Alignment,
+    cells: Vec<String>,
+    need: Need,
 }
 
 /// Where a column's content stands.
@@ -19,11 +27,38 @@ enum Alignment {
     Right,
 }
 
+/// When a column is there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Need {
+    Always,
+    /// Unless the terminal is too narrow.
+    WhereItFits,
+    /// Only where it is named.
+    WhereAsked,
+}
+
+/// Which columns of a table are shown, and how wide it may be.
+#[derive(Clone, Default, Debug)]
+pub struct ShownColumns {
+    /// By name, in this order. Empty: those that the table has of itself.
+    pub named: Vec<String>,
+    /// Columns of the terminal that it goes to. `None`: it goes elsewhere, and nothing is left out.
+    pub width: Option<usize>,
+}
+
+/// No column has that name.
+#[derive(Debug, thiserror::Error)]
+#[error("no such column: `{asked}`; there are {}", .known.join(", "))]
+pub struct UnknownColumn {
+    asked: String,
+    known: Vec<String>,
+}
+
 impl<'a, T> TextTable<'a, T> {
     /// A table of these rows that has no columns yet.
     #[must_use]
     pub fn of(rows: &'a [T], paint: Paint) -> TextTable<'a, T> {
-        TextTable { rows, lines: vec![String::new(); rows.len() + 1], paint }
+        TextTable { rows, columns: Vec::new(), paint }
     }
 
     /// With one more column, of words.
@@ -38,24 +73,99 @@ impl<'a, T> TextTable<'a, T> {
         self.column(Alignment::Right, heading, cell)
     }
 
-    fn column(mut self, alignment: Alignment, heading: &str, cell: impl Fn(&T) -> String) -> TextTable<'a, T> {
-        let cells: Vec<String> =
-            std::iter::once(self.paint.strong(heading)).chain(self.rows.iter().map(cell)).collect();
-        let width = cells.iter().map(|cell| shown_width(cell)).max().unwrap_or(0);
-        for (line, cell) in self.lines.iter_mut().zip(&cells) {
-            let pad = " ".repeat(width - shown_width(cell));
-            line.extend(match alignment {
-                Alignment::Left => [cell, &pad, "  "],
-                Alignment::Right => [&pad, cell, "  "],
-            });
+    /// The last column is left out where the terminal is too narrow for all; of several, the last of them first.
+    #[must_use]
+    pub fn where_it_fits(self) -> TextTable<'a, T> {
+        self.needed(Need::WhereItFits)
+    }
+
+    /// The last column is shown only where it is named.
+    #[must_use]
+    pub fn where_asked(self) -> TextTable<'a, T> {
+        self.needed(Need::WhereAsked)
+    }
+
+    fn needed(mut self, need: Need) -> TextTable<'a, T> {
+        if let Some(column) = self.columns.last_mut() {
+            column.need = need;
         }
         self
     }
 
-    /// As text, without a newline at its end.
+    fn column(mut self, alignment: Alignment, heading: &str, cell: impl Fn(&T) -> String) -> TextTable<'a, T> {
+        let cells = self.rows.iter().map(cell).collect();
+        self.columns.push(Column { heading: heading.to_owned(), alignment, cells, need: Need::Always });
+        self
+    }
+
+    /// As text, without a newline at its end. Nothing is left out of it but what is only shown where it is named.
     #[must_use]
     pub fn text(&self) -> String {
-        self.lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n")
+        let columns: Vec<&Column> = self.columns.iter().filter(|column| column.need != Need::WhereAsked).collect();
+        self.lines(&columns)
+    }
+
+    /// The columns that are asked for as text, without a newline at its end. What does not fit the terminal is named below.
+    ///
+    /// # Errors
+    /// A column is named that is not there.
+    pub fn shown(&self, asked: &ShownColumns) -> Result<String, UnknownColumn> {
+        if !asked.named.is_empty() {
+            let named: Result<Vec<&Column>, UnknownColumn> = asked.named.iter().map(|name| self.named(name)).collect();
+            return Ok(self.lines(&named?));
+        }
+        let mut columns: Vec<&Column> = self.columns.iter().filter(|column| column.need != Need::WhereAsked).collect();
+        let mut left_out = Vec::new();
+        while asked.width.is_some_and(|width| self.width(&columns) > width) {
+            let Some(at) = columns.iter().rposition(|column| column.need == Need::WhereItFits) else { break };
+            left_out.insert(0, columns.remove(at).name());
+        }
+        let mut text = self.lines(&columns);
+        if !left_out.is_empty() {
+            let below = format!("left out, for the terminal is narrow: {} (-o names columns)", left_out.join(", "));
+            text.push_str(&format!("\n{}", self.paint.faint(&below)));
+        }
+        Ok(text)
+    }
+
+    fn named(&self, name: &str) -> Result<&Column, UnknownColumn> {
+        let found = self.columns.iter().find(|column| column.name().eq_ignore_ascii_case(name.trim()));
+        found.ok_or_else(|| UnknownColumn {
+            asked: super::figures::short(name, 40),
+            known: self.columns.iter().map(Column::name).collect(),
+        })
+    }
+
+    fn width(&self, columns: &[&Column]) -> usize {
+        let all: usize = columns.iter().map(|column| column.width() + 2).sum();
+        all.saturating_sub(2)
+    }
+
+    fn lines(&self, columns: &[&Column]) -> String {
+        let mut lines = vec![String::new(); self.rows.len() + 1];
+        for column in columns {
+            let width = column.width();
+            let heading = self.paint.strong(&column.heading);
+            for (line, cell) in lines.iter_mut().zip(std::iter::once(&heading).chain(&column.cells)) {
+                let pad = " ".repeat(width - shown_width(cell));
+                line.extend(match column.alignment {
+                    Alignment::Left => [cell, &pad, "  "],
+                    Alignment::Right => [&pad, cell, "  "],
+                });
+            }
+        }
+        lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl Column {
+    /// What it is called on the command line: its heading in small letters, in one word.
+    fn name(&self) -> String {
+        self.heading.to_lowercase().replace(' ', "-")
+    }
+
+    fn width(&self) -> usize {
+        self.cells.iter().map(|cell| shown_width(cell)).max().unwrap_or(0).max(shown_width(&self.heading))
     }
 }
 
@@ -135,6 +245,35 @@ mod tests {
         let bare = [("\u{1b}[0m", ""), ("\u{1b}[1m", ""), ("\u{1b}[31m", ""), ("\u{1b}[39m", "")];
         let bare = bare.iter().fold(made, |text, (from, to)| text.replace(from, to));
         assert_eq!(bare, "A      B\nbad    1\n\u{6f22}\u{5b57}  22");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_left_out_and_named() {
+        let rows = [["job-1", "research", "g5.xlarge", "5"]];
+        let table = TextTable::of(&rows, Paint::PLAIN)
+            .left("JOB", |row| row[0].into())
+            .left("QUEUE", |row| row[1].into())
+            .where_it_fits()
+            .left("TYPE", |row| row[2].into())
+            .where_it_fits()
+            .right("COST USD", |row| row[3].into())
+            .where_asked();
+        let at = |width| table.shown(&ShownColumns { named: Vec::new(), width }).unwrap();
+        assert_eq!(at(None), "JOB    QUEUE     TYPE\njob-1  research  g5.xlarge");
+        assert_eq!(at(Some(26)), at(None));
+        let narrow = "JOB    QUEUE\njob-1  research\nleft out, for the terminal is narrow: type (-o names columns)";
+        assert_eq!(at(Some(25)), narrow);
+        assert!(
+            at(Some(3)).starts_with("JOB\njob-1\nleft out, for the terminal is narrow: queue, type "),
+            "{}",
+            at(Some(3))
+        );
+        let of = |names: &[&str]| {
+            let named = names.iter().map(|name| (*name).to_owned()).collect();
+            table.shown(&ShownColumns { named, width: Some(3) }).map_err(|error| error.to_string())
+        };
+        assert_eq!(of(&["cost-usd", "JOB"]).unwrap(), "COST USD  JOB\n       5  job-1");
+        assert_eq!(of(&["jobs"]).unwrap_err(), "no such column: `jobs`; there are job, queue, type, cost-usd");
     }
 
     #[test]

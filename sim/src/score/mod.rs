@@ -90,6 +90,8 @@ pub struct Scorecard {
     pub failed: u64,
     /// Jobs that could never be run, and submissions that were refused.
     pub rejected: u64,
+    /// Jobs that their submitters took back: in a simulation those that had not started by their `max_wait_s`.
+    pub cancelled: u64,
     /// Jobs accepted, but neither ended nor open.
     pub lost: u64,
     /// Jobs that still waited when nothing moved any more: the policy never gives them what they ask for.
@@ -126,6 +128,8 @@ pub struct Scorecard {
     pub spot_ratio: f64,
     /// What the cloud bills.
     pub cost_usd: f64,
+    /// The same by what nodes did: `worked`, `lost`, `lingering`, `booked`, `boot`, `idle`, `fragmentation`. Null in a live run, where `forebay cost --by kind` says it.
+    pub cost_usd_by_kind: Option<BTreeMap<&'static str, f64>>,
     /// The same node-hours at the on-demand price.
     pub cost_on_demand_only_usd: f64,
     /// Each job's GPU-hours at the lowest price per GPU that any offering which answers to its models ever had: no idle time, no
@@ -169,6 +173,10 @@ pub struct Scorecard {
     pub passes: u64,
     /// Nodes launched.
     pub nodes_launched: u64,
+    /// Instants at which nodes were launched, a day of `makespan_s`. Null in a live run, and where nothing was done.
+    pub wakeups_per_day: Option<f64>,
+    /// Nodes that were not there yet for the jobs that held them, counted every ten minutes. Null in a live run.
+    pub node_ticks_short: Option<u64>,
 }
 
 /// What a scorecard is made from.
@@ -191,12 +199,14 @@ impl Sources<'_> {
         let accepted = self.timeline.histories().len() as u64 - self.timeline.refused();
         let counters = state.counters();
         let busy = self.trace.iter().any(|j| j.gpu_util_permille.is_some());
+        let times = self.times();
         Scorecard {
             policy: state.policy().map(|p| p.name.clone()).unwrap_or_default(),
             jobs: self.timeline.histories().len() as u64,
             completed: self.timeline.ended(StatusKind::Completed),
             failed: self.timeline.ended(StatusKind::Failed),
             rejected: self.timeline.ended(StatusKind::Rejected) + self.timeline.refused(),
+            cancelled: self.timeline.ended(StatusKind::Cancelled),
             lost: accepted.abs_diff(terminal + state.open_jobs() as u64),
             open: state.open_jobs() as u64,
             preemptions: counters.preemptions,
@@ -222,6 +232,7 @@ impl Sources<'_> {
             idle_node_hours: hours(all.idle_nodes),
             spot_ratio: ratio(billing.of(CapacityType::Spot).gpu_time.0, bill.gpu_time.0),
             cost_usd: dollars(bill.cost),
+            cost_usd_by_kind: Some(self.observer.cost_by_kind(state)),
             cost_on_demand_only_usd: dollars(bill.cost_on_demand),
             cost_lower_bound_usd: dollars(lower_bound(self.trace, state, billing)),
             nodes_at_end: self.instances_at_end.max(state.bought_nodes().count() as u64),
@@ -232,7 +243,10 @@ impl Sources<'_> {
             quota_violations: self.observer.quotas,
             gang_violations: self.observer.gangs,
             gpu_memory_violations: billing.out_of_memory,
-            ..self.times()
+            wakeups_per_day: (times.makespan_s > 0.0)
+                .then(|| self.observer.wake_ups as f64 * 86_400.0 / times.makespan_s),
+            node_ticks_short: Some(self.observer.node_ticks_short),
+            ..times
         }
     }
 

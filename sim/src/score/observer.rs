@@ -20,11 +20,16 @@ use forebay_kernel::job::Gang;
 use forebay_kernel::journal::Batch;
 use forebay_kernel::policy::{Ceiling, Policy};
 use forebay_kernel::state::State;
+use forebay_kernel::state::billing::{BatchCharges, Charge, ChargeKind, all_shares};
 use forebay_kernel::state::jobs::{Job, Phase};
-use forebay_kernel::units::{MilliGpu, Rate};
+use forebay_kernel::state::nodes::{Node, NodePhase};
+use forebay_kernel::units::{MilliGpu, Rate, Span, Timestamp};
 
 /// Messages kept; beyond it only the counts go on.
 const KEPT: usize = 20;
+
+/// Nodes that are awaited are counted so often.
+const TICK: Span = Span::mins(10);
 
 /// What was seen to go above its bound.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +43,12 @@ pub(crate) struct Observer {
     /// Of these, those that have not started: they can lose their places without being named.
     booked: BTreeSet<JobId>,
     own: BTreeMap<(QuotaId, PoolId), MilliGpu>,
+    /// Share x ms x price of each kind of node time, by offering.
+    charged: BTreeMap<(ChargeKind, OfferingId), i128>,
+    /// Instants at which nodes were launched.
+    pub wake_ups: u64,
+    /// Nodes that were not ready for the job that holds them, at each tick.
+    pub node_ticks_short: u64,
 }
 
 /// What is held against a ceiling.
@@ -54,6 +65,8 @@ impl Observer {
     pub fn batch(&mut self, batch: &Batch, state: &State) {
         let Some(policy) = state.policy() else { return };
         self.touch(batch, state);
+        let launched = |e: &Event| matches!(e, Event::LaunchOutcome { instances, .. } if !instances.is_empty());
+        self.wake_ups += u64::from(batch.events.iter().any(launched));
         if batch.decisions.iter().any(|d| matches!(d, Decision::Buy { .. })) {
             self.ceilings(batch, policy, state);
         }
@@ -68,6 +81,39 @@ impl Observer {
             if let Action::Start { job, workers, .. } = &effect.action {
                 self.gang(*job, workers, state);
             }
+        }
+    }
+
+    /// Takes what a batch adds to the bill.
+    pub fn charged(&mut self, charges: &BatchCharges) {
+        for Charge { key, amount } in &charges.charges {
+            *self.charged.entry((key.kind, key.offering)).or_default() += amount * i128::from(key.price.0);
+        }
+    }
+
+    /// What each kind of node time cost up to now, in US dollars. They add up to the bill.
+    pub fn cost_by_kind(&self, state: &State) -> BTreeMap<&'static str, f64> {
+        let mut charged = self.charged.clone();
+        for Charge { key, amount } in state.open_charges() {
+            *charged.entry((key.kind, key.offering)).or_default() += amount * i128::from(key.price.0);
+        }
+        let mut kinds: BTreeMap<&'static str, f64> = BTreeMap::new();
+        for ((kind, offering), amount) in &charged {
+            if let Some(row) = state.offerings().get(offering.index()) {
+                // A dollar, in shares of the node x ms x micro-dollars an hour.
+                let one = all_shares(&row.offer) as f64 * 3_600_000.0 * 1e6;
+                *kinds.entry(kind.as_str()).or_default() += *amount as f64 / one;
+            }
+        }
+        kinds
+    }
+
+    /// Every ten minutes: how many nodes are not ready that a job holds already.
+    pub fn tick(&mut self, now: Timestamp, state: &State) {
+        if now.0.is_multiple_of(TICK.0) {
+            let comes = |node: &&Node| matches!(node.phase, NodePhase::Requested | NodePhase::Booting);
+            let short = state.bought_nodes().filter(comes).filter(|node| !node.holds.is_empty());
+            self.node_ticks_short += short.count() as u64;
         }
     }
 

@@ -165,6 +165,8 @@ impl Data<'_> {
         let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         let word = |key: &str| self.data.get(key).and_then(Value::as_str).map(str::to_owned);
         let list = self.data.pointer("/gang/each/models").and_then(Value::as_array);
+        let labels = self.data.get("labels").and_then(Value::as_object).into_iter().flatten();
+        let labels = labels.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
         let util = self.number("/simulation/gpuUtil", 3, 1000);
         Ok(TraceJob {
             gpus: small(milli.div_ceil(1000).saturating_mul(workers)),
@@ -178,6 +180,7 @@ impl Data<'_> {
             priority: word("priority"),
             gpu_models: list.into_iter().flatten().filter_map(Value::as_str).map(str::to_lowercase).collect(),
             gpu_util_permille: util?.map(small),
+            labels: labels.collect(),
             line: self.line,
             ..TraceJob::default()
         })

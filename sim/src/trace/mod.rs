@@ -17,6 +17,7 @@ mod philly;
 mod rng;
 mod written;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -84,8 +85,10 @@ pub struct TraceJob {
     pub restart_ms: Option<u64>,
     /// Whether it may be stopped for others.
     pub preemptible: Option<bool>,
-    /// The longest acceptable wait for its start, in ms.
+    /// How long it waits for its first start before its submitter takes it back, in ms.
     pub max_wait_ms: Option<u64>,
+    /// Labels of its event; a CSV has none.
+    pub labels: BTreeMap<String, String>,
     /// How busy it keeps what it asks for of its GPUs, in 1/1000: a job of `gpu_milli` 100 that never pauses has 1000.
     pub gpu_util_permille: Option<u32>,
     /// The line that it begins on.

@@ -1,6 +1,8 @@
 //! The project's own trace: CSV with a header, columns by name in any order.
 //! It never fills in what the file does not state, beyond what "unknown" means for each column.
 
+use std::collections::BTreeMap;
+
 use forebay_catalog::input::{CsvRow, CsvTable, InputError, Opened};
 
 use super::{TraceJob, bounded, models, note_cut};
@@ -67,6 +69,7 @@ fn job(row: &CsvRow) -> Result<TraceJob, InputError> {
         restart_ms: ms("restart_s")?,
         preemptible: truth(row, "preemptible")?,
         max_wait_ms: ms("max_wait_s")?,
+        labels: BTreeMap::new(),
         gpu_util_permille: row.maybe("gpu_util").map(|_| fraction(row)).transpose()?,
         line: row.line,
     })

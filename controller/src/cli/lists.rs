@@ -1,0 +1,126 @@
+//! `jobs`, `nodes`, `queues`, `sources`, `brakes`: lists of a running Forebay, once or, with `--watch`, again and again.
+//!
+//! Never: computes what the server should say.
+
+use super::Output;
+use super::args::{ColumnArgs, JobsArgs, ListArgs};
+use super::outcome::{Exit, Failure, is_read, print, print_json};
+use crate::api::client::{Client, encoded};
+use crate::show::lists;
+use crate::show::table::{ShownColumns, UnknownColumn, terminal_width};
+use forebay_wire::document::views::JobPhase;
+use serde::Serialize;
+use std::io::IsTerminal as _;
+
+/// Moves to the upper left corner and clears what is there.
+const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
+
+pub(super) fn jobs(args: &JobsArgs, out: Output) -> Result<Exit, Failure> {
+    let filter = filter(args)?;
+    let none =
+        if args.all || args.phase.is_some() { "no jobs" } else { "no open jobs; --all shows those that are over" };
+    show(
+        &args.list,
+        out,
+        |client| client.jobs(&filter),
+        |found, columns| {
+            if found.jobs.is_empty() {
+                Ok(none.to_owned())
+            } else {
+                lists::jobs(&found.jobs, found.now_s, columns, out.paint)
+            }
+        },
+    )
+}
+
+fn filter(args: &JobsArgs) -> Result<String, Failure> {
+    let mut filter = String::new();
+    if let Some(phase) = &args.phase {
+        let known: Result<JobPhase, _> = serde_json::from_value(phase.to_lowercase().into());
+        let phase = known.map_err(|_| {
+            Failure::input(format_args!(
+                "--phase {phase}: no such phase: write new, backing-off, held, queued, booked, starting, running, stopping, ended, \
+                 completed, failed, cancelled or rejected"
+            ))
+        })?;
+        filter.push_str(&format!("&phase={phase}"));
+    } else if !args.all {
+        filter.push_str("&open=true");
+    }
+    if let Some(queue) = &args.queue {
+        filter.push_str(&format!("&queue={}", encoded(queue)));
+    }
+    Ok(filter)
+}
+
+pub(super) fn nodes(args: &ListArgs, out: Output) -> Result<Exit, Failure> {
+    show(args, out, Client::nodes, |found, columns| {
+        if found.nodes.is_empty() {
+            return Ok("no nodes".to_owned());
+        }
+        lists::nodes(&found.nodes, found.now_s, columns, out.paint)
+    })
+}
+
+pub(super) fn queues(args: &ListArgs, out: Output) -> Result<Exit, Failure> {
+    show(args, out, Client::queues, |found, columns| {
+        if found.queues.is_empty() {
+            return Ok("no queues yet; the policy declares none and no job has come".to_owned());
+        }
+        lists::queues(&found.queues, columns, out.paint)
+    })
+}
+
+pub(super) fn brakes(args: &ListArgs, out: Output) -> Result<Exit, Failure> {
+    show(args, out, Client::brakes, |found, columns| lists::brakes(found, columns, out.paint))
+}
+
+pub(super) fn sources(args: &ListArgs, out: Output) -> Result<Exit, Failure> {
+    let none = "no sources; events come by HTTP alone (forebay.yaml names others, see docs/SOURCES.md)";
+    show(args, out, Client::sources, |found, columns| {
+        let text = if found.sources.is_empty() {
+            none.to_owned()
+        } else {
+            crate::show::sources::table(found, columns, out.paint)?
+        };
+        let rejected: u64 = found.http.rejected.values().sum();
+        let line = format!("http: {} taken, {} seen before, {rejected} rejected", found.http.taken, found.http.seen);
+        Ok(format!("{text}\n{}", out.paint.faint(&line)))
+    })
+}
+
+impl ColumnArgs {
+    /// What is asked for, in the terminal that there is.
+    pub(super) fn shown(&self) -> ShownColumns {
+        ShownColumns { named: self.columns.clone(), width: terminal_width() }
+    }
+}
+
+/// A list as JSON or as a table; watched, again and again.
+fn show<T: Serialize>(
+    args: &ListArgs,
+    out: Output,
+    ask: impl Fn(&Client) -> Result<T, crate::api::client::ClientError>,
+    table: impl Fn(&T, &ShownColumns) -> Result<String, UnknownColumn>,
+) -> Result<Exit, Failure> {
+    let client = args.server.client()?;
+    if args.server.json {
+        print_json(&ask(&client)?)?;
+        return Ok(Exit::Done);
+    }
+    let text = |found: &T| table(found, &args.columns.shown()).map_err(|e| Failure::input(format_args!("-o: {e}")));
+    let Some(every) = args.watch else {
+        print(&format!("{}\n", text(&ask(&client)?)?))?;
+        return Ok(Exit::Done);
+    };
+    let terminal = std::io::stdout().is_terminal();
+    loop {
+        let found = text(&ask(&client)?)?;
+        let head = format!("every {} s; Ctrl-C ends it; {:.0}", every.as_secs(), jiff::Timestamp::now());
+        let (before, after) = if terminal { (CLEAR, "") } else { ("", "\n") };
+        if !is_read(&format!("{before}{}\n{found}\n{after}", out.paint.faint(&head)))? {
+            return Ok(Exit::Done);
+        }
+        std::thread::sleep(every);
+    }
+}
