@@ -22,6 +22,7 @@ use forebay_kernel::state::State;
 use forebay_kernel::state::jobs::Job;
 use forebay_kernel::units::{Span, Timestamp};
 use forebay_sim::trace::{HEADER, TraceJob, csv_row};
+pub(crate) use jobs::{Lasted, lasted};
 use jobs::TraceRow;
 use left_out::LeftOut;
 use market::{CloudPast, Observed};
