@@ -110,8 +110,9 @@ impl Gathering {
             self.exact.insert(job.id);
             self.held.push(HeldSpell { from, to, gpus: share });
         }
+        let queue = self.records.queue(&mut self.queues, &spec.queue);
         self.records.jobs.push(DemandJob {
-            queue: Some(self.records.queue(&mut self.queues, &spec.queue)),
+            queue: Some(queue),
             submitted: job.arrival,
             share,
             asks_for,

@@ -96,5 +96,5 @@ fn boot_of(measured: Vec<Span>, place: &str) -> (Span, String) {
     let mut listed: Vec<u64> = builtin().iter().filter(|row| row.gpus > 0).map(|row| row.boot_ms).collect();
     listed.sort_unstable();
     let median = listed.get(listed.len() / 2).copied().unwrap_or(0);
-    (Span(median), "the median of the catalogue's GPU types; no boot was measured".to_owned())
+    (Span(median), "the catalogue's median; no boot was measured".to_owned())
 }

@@ -238,7 +238,9 @@ fn mix(found: &WorkMix) -> MixDocument {
     let all = found.work().0;
     let part =
         |part: MixPart| MixFigures { jobs: part.jobs, gpu_hours: gpu_hours(part.work), share: ratio(part.work.0, all) };
-    MixDocument { batch: part(found.batch), inference: part(found.inference), untold: part(found.untold) }
+    // A kind that is never named may be what the others are.
+    let told = |of: MixPart| (of != MixPart::default() || found.untold.jobs == 0).then(|| part(of));
+    MixDocument { batch: told(found.batch), inference: told(found.inference), untold: part(found.untold) }
 }
 
 fn residency(rows: &[ResidencyRow]) -> Option<ResidencyDocument> {

@@ -7,8 +7,8 @@ use super::figures::{count, gpus, number, percent, seconds, short};
 use super::plot::{MARGIN, PlotColumn, columns, fewer};
 use super::table::{TextTable, figures, wrapped};
 use forebay_wire::document::demand::{
-    BurstFigures, BurstsDocument, ConcurrencyFigures, DemandDocument, DurationsDocument, MixDocument, OverTime,
-    QueueDepthDocument, QueueDurationFigures, ResidencyDocument, SpanFigures, ToleranceDocument,
+    BurstFigures, BurstsDocument, ConcurrencyFigures, DemandDocument, DurationsDocument, MixDocument, MixFigures,
+    OverTime, QueueDepthDocument, QueueDurationFigures, ResidencyDocument, SpanFigures, ToleranceDocument,
 };
 use forebay_wire::document::seconds::Seconds;
 
@@ -102,17 +102,19 @@ impl Shown<'_> {
             indented(&table.text()),
             indented(&missing),
             "  Asked for over time: filled to the mean, dotted to the most".to_owned(),
-            self.course(&found.asked),
-            format!("  By {hour_of}"),
+            self.course(&found.asked, &self.demand.bursts.listed),
+            found.held.as_ref().map_or_else(String::new, |_| "  Held over time".to_owned()),
+            found.held.as_ref().map_or_else(String::new, |held| self.course(held, &[])),
+            format!("  Asked for by {hour_of}"),
             by_hour(&found.asked),
         ];
         parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
     }
 
     /// The plot over time, with a line that marks bursts.
-    fn course(&self, asked: &ConcurrencyFigures) -> String {
+    fn course(&self, figures: &ConcurrencyFigures, listed: &[BurstFigures]) -> String {
         let all: Vec<PlotColumn> =
-            asked.course.iter().map(|part| PlotColumn { mean: part.mean, peak: part.peak }).collect();
+            figures.course.iter().map(|part| PlotColumn { mean: part.mean, peak: part.peak }).collect();
         let few = fewer(&all, WIDTH - MARGIN);
         if few.is_empty() {
             return String::new();
@@ -120,12 +122,11 @@ impl Shown<'_> {
         let width = ((WIDTH - MARGIN) / few.len()).clamp(1, 8);
         let across = few.len() * width;
         let (from, parts) = (self.demand.from_s.0, all.len().div_ceil(few.len()) as u64);
-        let part = asked.course.get(1).map_or(u64::MAX, |second| second.from_s.0 - from).max(1);
+        let part = figures.course.get(1).map_or(u64::MAX, |second| second.from_s.0 - from).max(1);
         let column =
             |at: u64| usize::try_from((at - from) / part / parts).map_or(0, |nth| (nth * width).min(across - 1));
         let mut marks = vec![' '; across];
         // Noise first, so that what lasts is seen where both are.
-        let listed = &self.demand.bursts.listed;
         for burst in listed.iter().filter(|b| b.noise).chain(listed.iter().filter(|b| !b.noise)) {
             let last = burst.from_s.0 + burst.length_s.0.saturating_sub(1);
             let end = (column(last) + width - 1).min(across - 1);
@@ -144,11 +145,12 @@ impl Shown<'_> {
 
     fn bursts(&self) -> String {
         let found = &self.demand.bursts;
-        let ceiling =
-            found.ceiling.map_or_else(|| "none: no burst lasts".to_owned(), |most| format!("{} GPUs", gpus(most)));
+        let ceiling = found
+            .ceiling
+            .map_or_else(|| "none: no burst lasts".to_owned(), |most| format!("{} GPUs", gpus_short(most)));
         let shown = vec![
-            ("usual", format!("{} GPUs, half of the time at most", gpus(found.usual))),
-            ("a burst", format!("from {} GPUs on", gpus(found.threshold))),
+            ("usual", format!("{} GPUs, half of the time at most", gpus_short(found.usual))),
+            ("a burst", format!("from {} GPUs on", gpus_short(found.threshold))),
             ("cold start", format!("{}, {}", long(found.boot_s.0), found.boot_from)),
             (
                 "bursts",
@@ -277,13 +279,16 @@ fn tolerance(found: &ToleranceDocument, paint: Paint) -> String {
 }
 
 fn mix(found: &MixDocument, paint: Paint) -> String {
-    let rows = [("batch", found.batch), ("inference", found.inference), ("nothing tells", found.untold)];
+    let rows = [("batch", found.batch), ("inference", found.inference), ("nothing tells", Some(found.untold))];
+    type Row = (&'static str, Option<MixFigures>);
+    let of =
+        |show: fn(&MixFigures) -> String| move |row: &Row| row.1.map_or_else(|| "?".to_owned(), |part| show(&part));
     let table = TextTable::of(&rows, paint)
         .left("WORK", |row| row.0.to_owned())
-        .right("JOBS", |row| count(row.1.jobs))
-        .right("GPU-HOURS", |row| number(row.1.gpu_hours, 1))
-        .right("SHARE", |row| percent(row.1.share))
-        .left("", |row| "#".repeat((row.1.share * 30.0).round() as usize));
+        .right("JOBS", of(|part| count(part.jobs)))
+        .right("GPU-HOURS", of(|part| number(part.gpu_hours, 1)))
+        .right("SHARE", of(|part| percent(part.share)))
+        .left("", |row| "#".repeat((row.1.map_or(0.0, |part| part.share) * 30.0).round() as usize));
     indented(&table.text())
 }
 

@@ -53,9 +53,11 @@ fn bad_traces_are_refused_with_place_and_remedy() {
     let folder = folder();
     for (name, bytes, parts) in cases {
         write(folder.path(), name, &bytes);
-        for args in
-            [&["simulate", "--policy", &policy(), "--trace", name][..], &["run", "--replay", name, "--speed", "max"], &["demand", "--trace", name]]
-        {
+        for args in [
+            &["simulate", "--policy", &policy(), "--trace", name][..],
+            &["run", "--replay", name, "--speed", "max"],
+            &["demand", "--trace", name],
+        ] {
             let said = run(folder.path(), args);
             assert_eq!(said.code, 2, "{name}: {said:?}");
             for part in parts {

@@ -265,13 +265,14 @@ pub struct ToleranceSources {
     pub jobs: u64,
 }
 
-/// Work by kind. The shares add up to 1.
+/// Work by kind. The shares add up to 1. A kind that nothing tells of is null as long as there is work of which nothing tells: it may be
+/// there.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct MixDocument {
     /// Finite work.
-    pub batch: MixFigures,
+    pub batch: Option<MixFigures>,
     /// Work that answers requests.
-    pub inference: MixFigures,
+    pub inference: Option<MixFigures>,
     /// Work of which nothing tells.
     pub untold: MixFigures,
 }
