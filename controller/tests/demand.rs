@@ -203,7 +203,8 @@ limits: {nodes: 40, spend: 1000 USD/h}
 tiers:
   normal: {priority: 500, buys: on-demand}
 queues:
-  work: {tier: normal, start: {within: 90m, whenLate: wait}}
+  # Shorter than a boot: nothing that waits is left to wait on purpose.
+  work: {tier: normal, start: {within: 1m, whenLate: wait}}
   answers: {tier: normal}
 pools:
   default: {instanceTypes: [g5.xlarge], ceiling: {nodes: NODES}}
@@ -281,7 +282,7 @@ fn a_folder_tells_what_waited_what_was_held_and_how_long_work_took() {
             near("duration", seed, secs(span), (hours * HOUR) as f64);
         }
         let tolerance = found.latency_tolerance.as_ref().unwrap();
-        assert_eq!((secs(tolerance.p50_s), tolerance.stated_share), (5400.0, 1.0), "seed {seed}");
+        assert_eq!((secs(tolerance.p50_s), tolerance.stated_share), (60.0, 1.0), "seed {seed}");
         assert!(found.bursts.boot_from.contains("boots in the journal"), "{}", found.bursts.boot_from);
         let mix = found.mix.unwrap();
         assert_eq!((mix.batch.unwrap().share, mix.inference.unwrap().share), (1.0, 0.0));
@@ -387,5 +388,7 @@ fn the_tables_fit_and_hostile_names_are_text() {
         0 => part,
         _ => part.split_once('m').map_or("", |(_, rest)| rest),
     });
-    assert_eq!(bare.collect::<String>(), shown);
+    let bare = bare.collect::<String>();
+    // A heading without a word has colours all the same, and spaces before them.
+    assert_eq!(bare.lines().map(str::trim_end).collect::<Vec<_>>(), shown.lines().collect::<Vec<_>>());
 }

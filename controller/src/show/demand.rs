@@ -48,11 +48,10 @@ impl Shown<'_> {
     fn head(&self) -> String {
         let d = self.demand;
         let hours = number(d.gpu_hours, 0);
-        let window = format!("{} from {} to {}", long(d.to_s.0 - d.from_s.0), self.at(d.from_s), self.at(d.to_s));
-        let line = format!("{} jobs that ask for {hours} GPU-hours, {window}", count(d.jobs));
-        let mut lines = vec![self.paint.strong(&format!("Demand of {}", short(&d.source, 64)))];
-        lines.extend(wrapped(&line, Some(WIDTH)));
-        lines.join("\n")
+        let (from, to) = (self.at(d.from_s), self.at(d.to_s));
+        let window = format!("{} from {from} to {to}", long(d.to_s.0 - d.from_s.0));
+        let jobs = format!("{} jobs that ask for {hours} GPU-hours", count(d.jobs));
+        [self.paint.strong(&format!("Demand of {}", short(&d.source, 64))), jobs, window].join("\n")
     }
 
     /// An instant, as far as the clock is known.

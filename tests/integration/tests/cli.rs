@@ -104,7 +104,7 @@ fn misuse_of_the_command_line_is_bad_input() {
     write(folder.path(), "config.yaml", "apiVersion: forebay/v1\nkind: Config\nlisen: 127.0.0.1:1\n");
     let policy = policy();
     let cases: [(&[&str], &str); 12] = [
-        (&["demand"], "--trace"),
+        (&["demand"], "a trace by --trace, or a data folder by --data"),
         (&["demand", "--trace", "t.csv", "--data", "d"], "cannot be used with"),
         (&["demand", "--data", "nowhere"], "nowhere: there is no journal"),
         (&["demand", "--trace", "t.csv", "--boot", "soon"], "90s, 10m or 2h"),

@@ -21,7 +21,7 @@ tell is `not measured`, with the reason, and null in JSON. docs/DEMAND.md define
 #[derive(Debug, Args)]
 pub struct DemandArgs {
     /// Trace: CSV, one of the public formats, or events. It says what was asked for, not what waited.
-    #[arg(long, value_name = "FILE", conflicts_with = "data", required_unless_present = "data")]
+    #[arg(long, value_name = "FILE", conflicts_with = "data")]
     pub trace: Option<PathBuf>,
     /// Its format: normalized, openb, philly, helios, events. Default: as its first line tells.
     #[arg(long, value_name = "FORMAT", requires = "trace")]
