@@ -17,6 +17,7 @@ pub mod cloud;
 pub mod cluster;
 pub mod config;
 pub mod cost;
+pub mod demand;
 pub mod document;
 pub mod driver;
 mod files;

@@ -28,6 +28,7 @@
 
 pub mod adapters;
 pub mod convert;
+pub mod demand;
 pub mod drive;
 pub mod faults;
 pub mod market;

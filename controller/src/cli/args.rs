@@ -2,16 +2,19 @@
 //!
 //! Never: behaviour. Defaults that have a reason name it.
 
+pub mod agent;
 pub mod brakes;
+pub mod demand;
 pub mod lists;
 
+pub use agent::{AgentArgs, GateArgs};
 pub use brakes::{BrakeArgs, BrakeOrderArgs, BrakeReleaseArgs, Pausable, PauseArgs, ResumeArgs};
+pub use demand::DemandArgs;
 pub use lists::{ColumnArgs, EventsArgs, JobsArgs, ListArgs, TypesArgs};
 
 use crate::driver::{Consent, TimeConsent};
 use crate::show::ColourChoice;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use forebay_node_agent::GpuSource;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -70,6 +73,9 @@ Examples:
   forebay simulate --policy policies/teams.yaml --trace openb_pod_list.csv --trace-format openb --nodes nodes.csv
   forebay simulate --policy P.yaml --trace T.csv --market calm --seed 7")]
     Simulate(SimulateArgs),
+    /// Measure what a trace or a data folder asks for: the seven inputs of the demand model, which bursts are noise and why.
+    #[command(after_help = demand::AFTER_DEMAND)]
+    Demand(DemandArgs),
     /// Make one planning pass over a state, or passes until nothing changes; change nothing, and say what would be decided and why jobs wait.
     #[command(after_help = "\
 Examples:
@@ -619,46 +625,6 @@ pub struct CostArgs {
     /// Whom to ask. With `--json`: {"rows":[{"key","cost_usd","gpu_hours","spot_ratio"}],"total_usd"}.
     #[command(flatten)]
     pub server: ServerArgs,
-}
-
-/// `forebay agent`.
-#[derive(Debug, Args)]
-pub struct AgentArgs {
-    /// The controller. Not needed with `--once`.
-    #[arg(long, env = "FOREBAY_SERVER", value_name = "URL", required_unless_present = "once")]
-    pub controller: Option<String>,
-    /// The instance's metadata.
-    #[arg(long, default_value = "http://169.254.169.254", value_name = "URL")]
-    pub metadata: String,
-    /// File with the token for the controller, read anew for each report. Default: the variable FOREBAY_TOKEN, else none.
-    #[arg(long, value_name = "FILE")]
-    pub token_file: Option<PathBuf>,
-    /// Where it reads what GPUs do: nvml, nvml=LIBRARY, dcgm=http://HOST:PORT or none.
-    #[arg(long, default_value = "nvml", value_name = "SOURCE")]
-    pub gpus: GpuSource,
-    /// The node's processes.
-    #[arg(long, default_value = "/proc", value_name = "FOLDER")]
-    pub proc: PathBuf,
-    /// The kubelet's folder.
-    #[arg(long, default_value = "/var/lib/kubelet", value_name = "FOLDER")]
-    pub kubelet: PathBuf,
-    /// Where to serve its own metrics, such as 127.0.0.1:9109. Default: nowhere.
-    #[arg(long, value_name = "ADDRESS")]
-    pub listen: Option<SocketAddr>,
-    /// Print what it sees of GPUs and workers, and end.
-    #[arg(long)]
-    pub once: bool,
-}
-
-/// `forebay gate`.
-#[derive(Debug, Args)]
-pub struct GateArgs {
-    /// The file that opens the gate.
-    #[arg(long, value_name = "FILE")]
-    pub file: PathBuf,
-    /// Fail after this time. Default: never; the controller ends a pod that waits in vain.
-    #[arg(long, value_name = "TIME", value_parser = span)]
-    pub timeout: Option<Duration>,
 }
 
 /// A command about one job.

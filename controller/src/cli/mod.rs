@@ -10,6 +10,7 @@ mod check;
 mod check_config;
 mod clients;
 mod cost;
+mod demand;
 mod doctor;
 mod events;
 mod gate;
@@ -72,6 +73,7 @@ fn command(command: Command, out: Output) -> Result<outcome::Exit, Failure> {
             }
         }
         Command::Simulate(args) => simulate::run(&args, out),
+        Command::Demand(args) => demand::run(&args, out),
         Command::Plan(args) => plan::run(&args, out),
         Command::Check(args) => check::run(&args, out),
         Command::Doctor(args) => doctor::run(&args, out),

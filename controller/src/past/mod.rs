@@ -23,6 +23,7 @@ use forebay_kernel::state::jobs::Job;
 use forebay_kernel::units::{Span, Timestamp};
 use forebay_sim::trace::{HEADER, TraceJob, csv_row};
 use jobs::TraceRow;
+pub(crate) use jobs::{Lasted, lasted};
 use left_out::LeftOut;
 use market::{CloudPast, Observed};
 use std::collections::{BTreeSet, VecDeque};

@@ -5,10 +5,12 @@
 pub mod closing;
 pub mod colour;
 pub mod cost;
+pub mod demand;
 pub mod doctor;
 pub mod figures;
 pub mod job;
 pub mod lists;
+pub mod plot;
 pub mod progress;
 pub mod scorecard;
 pub mod sources;

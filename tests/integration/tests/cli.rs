@@ -53,9 +53,11 @@ fn bad_traces_are_refused_with_place_and_remedy() {
     let folder = folder();
     for (name, bytes, parts) in cases {
         write(folder.path(), name, &bytes);
-        for args in
-            [&["simulate", "--policy", &policy(), "--trace", name][..], &["run", "--replay", name, "--speed", "max"]]
-        {
+        for args in [
+            &["simulate", "--policy", &policy(), "--trace", name][..],
+            &["run", "--replay", name, "--speed", "max"],
+            &["demand", "--trace", name],
+        ] {
             let said = run(folder.path(), args);
             assert_eq!(said.code, 2, "{name}: {said:?}");
             for part in parts {
@@ -101,7 +103,11 @@ fn misuse_of_the_command_line_is_bad_input() {
     write(folder.path(), "t.csv", format!("{HEADER}a,0,60,1\n"));
     write(folder.path(), "config.yaml", "apiVersion: forebay/v1\nkind: Config\nlisen: 127.0.0.1:1\n");
     let policy = policy();
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 12] = [
+        (&["demand"], "a trace by --trace, or a data folder by --data"),
+        (&["demand", "--trace", "t.csv", "--data", "d"], "cannot be used with"),
+        (&["demand", "--data", "nowhere"], "nowhere: there is no journal"),
+        (&["demand", "--trace", "t.csv", "--boot", "soon"], "90s, 10m or 2h"),
         (&["simulate", "--policy", &policy], "--trace"),
         (&["simulate", "--policy", &policy, "--trace", "nowhere.csv"], "nowhere.csv: no such file"),
         (&["simulate", "--policy", "nowhere.yaml", "--trace", "t.csv"], "nowhere.yaml: no such file"),

@@ -4,6 +4,7 @@
 //! Never: an engine. What fills these types, and what makes an engine of them, is elsewhere.
 
 pub mod cost;
+pub mod demand;
 pub mod memory;
 pub mod plan;
 pub mod reason;
