@@ -131,5 +131,5 @@ pub(super) fn run(args: &TypesArgs, out: Output) -> Result<Exit, Failure> {
 }
 
 fn gib(mib: u64) -> String {
-    number(mib as f64 / 1024.0, u32::from(mib % 1024 != 0) as usize)
+    number(mib as f64 / 1024.0, usize::from(!mib.is_multiple_of(1024)))
 }

@@ -43,7 +43,7 @@ pub fn jobs(list: &[JobView], now: Seconds, columns: &ShownColumns, paint: Paint
         .where_asked()
         .left("POOL", |job| short(job.pool.as_deref().unwrap_or("-"), 16))
         .where_asked()
-        .left("LABELS", |job| labels(job))
+        .left("LABELS", labels)
         .where_asked()
         .left("NODES", |job| if job.nodes.is_empty() { "-".to_owned() } else { short(&job.nodes.join(","), 60) })
         .where_asked();

@@ -26,7 +26,7 @@ use serde::Serialize;
 
 use crate::trace::TraceJob;
 use crate::world::Billing;
-use figures::{Distribution, dollars, gpu_hours, hours, ratio};
+use figures::{Distribution, dollars, gpu_hours, hours, parts_of_bill, per_day, ratio};
 use observer::Observer;
 use timeline::Timeline;
 
@@ -199,7 +199,6 @@ impl Sources<'_> {
         let accepted = self.timeline.histories().len() as u64 - self.timeline.refused();
         let counters = state.counters();
         let busy = self.trace.iter().any(|j| j.gpu_util_permille.is_some());
-        let times = self.times();
         Scorecard {
             policy: state.policy().map(|p| p.name.clone()).unwrap_or_default(),
             jobs: self.timeline.histories().len() as u64,
@@ -232,7 +231,7 @@ impl Sources<'_> {
             idle_node_hours: hours(all.idle_nodes),
             spot_ratio: ratio(billing.of(CapacityType::Spot).gpu_time.0, bill.gpu_time.0),
             cost_usd: dollars(bill.cost),
-            cost_usd_by_kind: Some(self.observer.cost_by_kind(state)),
+            cost_usd_by_kind: Some(parts_of_bill(&self.observer.cost_by_kind(state), bill.cost)),
             cost_on_demand_only_usd: dollars(bill.cost_on_demand),
             cost_lower_bound_usd: dollars(lower_bound(self.trace, state, billing)),
             nodes_at_end: self.instances_at_end.max(state.bought_nodes().count() as u64),
@@ -243,10 +242,8 @@ impl Sources<'_> {
             quota_violations: self.observer.quotas,
             gang_violations: self.observer.gangs,
             gpu_memory_violations: billing.out_of_memory,
-            wakeups_per_day: (times.makespan_s > 0.0)
-                .then(|| self.observer.wake_ups as f64 * 86_400.0 / times.makespan_s),
             node_ticks_short: Some(self.observer.node_ticks_short),
-            ..times
+            ..self.times()
         }
     }
 
@@ -285,6 +282,7 @@ impl Sources<'_> {
             jobs_by_queue: queues,
             rejected_by_code: self.timeline.rejected().clone(),
             makespan_s: figures::seconds(last.since(first)),
+            wakeups_per_day: per_day(self.observer.wake_ups, last.since(first)),
             deadline_misses: misses,
             ..Scorecard::default()
         }

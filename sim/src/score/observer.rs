@@ -23,7 +23,7 @@ use forebay_kernel::state::State;
 use forebay_kernel::state::billing::{BatchCharges, Charge, ChargeKind, all_shares};
 use forebay_kernel::state::jobs::{Job, Phase};
 use forebay_kernel::state::nodes::{Node, NodePhase};
-use forebay_kernel::units::{MilliGpu, Rate, Span, Timestamp};
+use forebay_kernel::units::{MilliGpu, Rate, Span, Spend, Timestamp};
 
 /// Messages kept; beyond it only the counts go on.
 const KEPT: usize = 20;
@@ -91,19 +91,16 @@ impl Observer {
         }
     }
 
-    /// What each kind of node time cost up to now, in US dollars. They add up to the bill.
-    pub fn cost_by_kind(&self, state: &State) -> BTreeMap<&'static str, f64> {
+    /// What each kind of node time cost up to now. They add up to the bill.
+    pub fn cost_by_kind(&self, state: &State) -> BTreeMap<&'static str, Spend> {
         let mut charged = self.charged.clone();
         for Charge { key, amount } in state.open_charges() {
             *charged.entry((key.kind, key.offering)).or_default() += amount * i128::from(key.price.0);
         }
-        let mut kinds: BTreeMap<&'static str, f64> = BTreeMap::new();
-        for ((kind, offering), amount) in &charged {
-            if let Some(row) = state.offerings().get(offering.index()) {
-                // A dollar, in shares of the node x ms x micro-dollars an hour.
-                let one = all_shares(&row.offer) as f64 * 3_600_000.0 * 1e6;
-                *kinds.entry(kind.as_str()).or_default() += *amount as f64 / one;
-            }
+        let mut kinds: BTreeMap<&'static str, Spend> = BTreeMap::new();
+        for ((kind, offering), amount) in charged {
+            let shares = state.offerings().get(offering.index()).map_or(1, |row| all_shares(&row.offer));
+            *kinds.entry(kind.as_str()).or_default() += Spend(u128::try_from(amount).unwrap_or(0) / u128::from(shares));
         }
         kinds
     }
