@@ -4,7 +4,7 @@
 
 use super::settings;
 use crate::catalog::CapacityType;
-use crate::ids::ClassId;
+use crate::ids::{ClassId, OfferingId};
 use crate::policy::{Buys, WhenLate};
 use crate::state::{Shape, State, Urgency};
 
@@ -40,6 +40,16 @@ pub(crate) fn is_bought(buys: Buys, capacity: CapacityType) -> bool {
         (Buys::OnDemand, c) => c == CapacityType::OnDemand,
         (Buys::Spot, c) => c == CapacityType::Spot,
     }
+}
+
+/// Whether an offering is spot.
+pub(crate) fn is_spot(state: &State, id: OfferingId) -> bool {
+    state.offerings[id.index()].offer.capacity == CapacityType::Spot
+}
+
+/// Whether an offering is bought, as spot or as what stays. Owned nodes are not: others may hold them when they are needed.
+pub(crate) fn is_bought_as(state: &State, id: OfferingId, spot: bool) -> bool {
+    state.offerings[id.index()].offer.capacity != CapacityType::Owned && is_spot(state, id) == spot
 }
 
 /// Whether jobs of a shape missed their queue's target, and the queue has on-demand bought for such jobs.

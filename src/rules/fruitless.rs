@@ -37,7 +37,7 @@ pub(crate) fn urgency(state: &State, id: JobId) -> Urgency {
     if times < LEAVES_OFFERING && streak.reclaims < LEAVES_SPOT {
         return was;
     }
-    let spot = |offering: OfferingId| state.offerings[offering.index()].offer.capacity == CapacityType::Spot;
+    let spot = |offering: OfferingId| capacity::is_spot(state, offering);
     let another = |is_spot: bool| can_be_bought(state, id, &|other| other != last && spot(other) == is_spot);
     match spot(last) {
         true if streak.reclaims < LEAVES_SPOT && another(true) => Urgency::Avoids(last),

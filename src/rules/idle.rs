@@ -21,7 +21,7 @@
 //!
 //! Never: goes below a floor, which is the stages' to keep; never guesses from fewer than eight needs.
 
-use super::{demand, reservations, settings, supply};
+use super::{capacity, demand, reservations, settings, supply};
 use crate::catalog::CapacityType;
 use crate::ids::{NodeId, OfferingId, PoolId};
 use crate::policy::Drain;
@@ -86,8 +86,7 @@ fn of_pool(state: &State, pool: PoolId) -> impl Iterator<Item = &BTreeSet<(Times
 fn is_by_time(state: &State, pool: PoolId) -> bool {
     let rule = settings::pool(state, pool).map_or(Drain::Auto, |p| p.drain);
     let of_pool = (pool, OfferingId(0))..=(pool, OfferingId(u32::MAX));
-    let spot = |id: OfferingId| state.offerings[id.index()].offer.capacity == CapacityType::Spot;
-    let all_spot = || state.index.idle_until.range(of_pool).all(|((_, id), _)| spot(*id));
+    let all_spot = || state.index.idle_until.range(of_pool).all(|((_, id), _)| capacity::is_spot(state, *id));
     state.reservations.is_empty() && (rule != Drain::Auto || demand::needs(state, pool).is_none() || all_spot())
 }
 

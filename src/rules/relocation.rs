@@ -83,7 +83,7 @@ fn judged(state: &State, nodes: &[NodeId], rules: Consolidation, elsewhere: &mut
         if held || !here || spec.checkpoint.is_none() || job.phase == Phase::Booked {
             return None;
         }
-        dated &= slack::is_dated(state, id);
+        dated &= slack::to_meet(state, id).is_some();
         let key = (job.class, pool);
         let option = elsewhere.entry(key).or_insert_with(|| supply::cheapest(state, key.0, key.1));
         let option = option.as_ref()?;

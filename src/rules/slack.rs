@@ -8,8 +8,8 @@
 //!
 //! Never: looks at stock. Until when a job may wait does not depend on what it waits for.
 
+use super::capacity::{is_bought_as, is_spot};
 use super::demand;
-use crate::catalog::CapacityType;
 use crate::ids::{JobId, OfferingId};
 use crate::state::State;
 use crate::state::jobs::Phase;
@@ -20,56 +20,58 @@ use crate::units::{Span, Timestamp};
 /// comes and goes about every three and a half hours, two moves each time, but often much sooner.
 const MOVE_EVERY: Span = Span::mins(60);
 
-pub(crate) fn is_spot(state: &State, id: OfferingId) -> bool {
-    state.offerings[id.index()].offer.capacity == CapacityType::Spot
+/// How long it takes to get a job's work to capacity that stays.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MoveTime {
+    /// Saving, and a boot of the cheapest that fits.
+    boot: Span,
+    restart: Span,
 }
 
-/// Whether an offering is bought, as spot or as what stays. Owned nodes are not: others may hold them when they are needed.
-pub(crate) fn is_bought_as(state: &State, id: OfferingId, spot: bool) -> bool {
-    state.offerings[id.index()].offer.capacity != CapacityType::Owned && is_spot(state, id) == spot
+impl MoveTime {
+    pub(crate) fn of(state: &State, job: JobId) -> MoveTime {
+        let (row, spec) = (&state.jobs[job], &state.specs[job]);
+        let fits = state.classes[row.class].fits.iter().flat_map(|f| &f.1);
+        let price = |id: &OfferingId| state.offerings[id.index()].offer.price;
+        let stays =
+            fits.filter(|id| is_bought_as(state, **id, false)).map(|id| (price(id), demand::boot_p90(state, *id)));
+        let boot = stays.min().map_or(Span::ZERO, |stays| stays.1);
+        MoveTime { boot: boot + spec.checkpoint.map_or(Span::ZERO, |c| c.grace), restart: spec.restart }
+    }
+
+    /// What one move costs.
+    pub(crate) fn whole(self) -> Span {
+        self.boot + self.restart
+    }
+
+    /// From when on a job with so much left has no time for another reclaim: for a move, and a second boot where the first one comes to nothing.
+    pub(crate) fn urgent_at(self, deadline: Timestamp, left: Span) -> Timestamp {
+        deadline - left - self.restart - self.boot.times(2)
+    }
+
+    /// Until when it waits for spot: what is left after the moves that the work left is expected to take is for waiting.
+    pub(crate) fn line_at(self, deadline: Timestamp, left: Span) -> Timestamp {
+        let kept = u128::from(self.whole().0) * u128::from(left.0) / u128::from(MOVE_EVERY.0);
+        self.urgent_at(deadline, left) - Span(u64::try_from(kept).unwrap_or(u64::MAX))
+    }
 }
 
-/// What getting a job's work to capacity that stays takes: saving, and a boot of the cheapest that fits.
-fn boot_time(state: &State, job: JobId) -> Span {
-    let (row, spec) = (&state.jobs[job], &state.specs[job]);
-    let fits = state.classes[row.class].fits.iter().flat_map(|f| &f.1);
-    let price = |id: &OfferingId| state.offerings[id.index()].offer.price;
-    let stays = fits.filter(|id| is_bought_as(state, **id, false)).map(|id| (price(id), demand::boot_p90(state, *id)));
-    let boot = stays.min().map_or(Span::ZERO, |stays| stays.1);
-    boot + spec.checkpoint.map_or(Span::ZERO, |c| c.grace)
-}
-
-/// What a move to capacity that stays costs in time.
-pub(crate) fn move_time(state: &State, job: JobId) -> Span {
-    boot_time(state, job) + state.specs[job].restart
-}
-
-/// From when on a job with so much left has no time for another reclaim: for a move, and a second boot where the first one comes to nothing.
-pub(crate) fn urgent_at(state: &State, job: JobId, deadline: Timestamp, left: Span) -> Timestamp {
-    deadline - left - state.specs[job].restart - boot_time(state, job).times(2)
-}
-
-/// Until when it waits for spot: what is left after the moves that the work left is expected to take is for waiting.
-pub(crate) fn line_at(state: &State, job: JobId, deadline: Timestamp, left: Span) -> Timestamp {
-    let kept = u128::from(move_time(state, job).0) * u128::from(left.0) / u128::from(MOVE_EVERY.0);
-    urgent_at(state, job, deadline, left) - Span(u64::try_from(kept).unwrap_or(u64::MAX))
-}
-
-/// Whether a job has a deadline that it is to meet.
-pub(crate) fn is_dated(state: &State, job: JobId) -> bool {
-    let (row, spec) = (&state.jobs[job], &state.specs[job]);
-    spec.deadline.is_some() && spec.expected.is_some() && !row.hopeless
+/// The deadline that a job is to meet, and how long its work is expected to take. `None`: it has none, or it is out of reach.
+pub(crate) fn to_meet(state: &State, job: JobId) -> Option<(Timestamp, Span)> {
+    let spec = &state.specs[job];
+    spec.deadline.zip(spec.expected).filter(|_| !state.jobs[job].hopeless)
 }
 
 /// Whether a job that moves now saves on its new node before it is urgent there: a sooner move would end in another one. What its run has done is saved
 /// with it.
 pub(crate) fn has_time_to_move(state: &State, job: JobId) -> bool {
+    let Some((deadline, expected)) = to_meet(state, job) else { return true };
     let (row, spec) = (&state.jobs[job], &state.specs[job]);
-    let (Some(deadline), Some(expected), false) = (spec.deadline, spec.expected, row.hopeless) else { return true };
     let worked = row.running_since.map_or(Span::ZERO, |since| state.now.since(since) - spec.restart);
     let left = expected - row.progress.max(row.resume_from + worked);
     let saves = spec.checkpoint.map_or(Span::ZERO, |c| c.every);
-    state.now + move_time(state, job) + saves < urgent_at(state, job, deadline, left)
+    let takes = MoveTime::of(state, job);
+    state.now + takes.whole() + saves < takes.urgent_at(deadline, left)
 }
 
 /// Whether a job runs, and nothing of it on spot. It is not taken back there, and loses no slack: no time that passes makes it urgent.

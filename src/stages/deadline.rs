@@ -21,7 +21,8 @@ use crate::plan::PlanReport;
 use crate::policy::Buys;
 use crate::rules::launch::{self, LaunchOption};
 use crate::rules::placement::{self, NodeScope};
-use crate::rules::{budget, demand, quota, reservations, settings, slack, supply};
+use crate::rules::slack::MoveTime;
+use crate::rules::{budget, capacity, demand, quota, reservations, settings, slack, supply};
 use crate::state::jobs::Phase;
 use crate::state::{State, Urgency};
 use crate::units::{Span, Timestamp};
@@ -69,9 +70,7 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
 fn judge(state: &State, job: JobId) -> Verdict {
     let (row, spec) = (&state.jobs[job], &state.specs[job]);
     let never = Verdict { urgency: Urgency::Ordinary, again: Timestamp::NEVER, late: None };
-    let (Some(deadline), Some(expected), false) = (spec.deadline, spec.expected, row.hopeless) else {
-        return never;
-    };
+    let Some((deadline, expected)) = slack::to_meet(state, job) else { return never };
     let now = state.now;
     let left = expected - row.progress;
     let runs = row.phase == Phase::Running;
@@ -79,10 +78,11 @@ fn judge(state: &State, job: JobId) -> Verdict {
     if ends > deadline {
         return Verdict { late: Some(ends), ..never };
     }
-    let line_at = slack::line_at(state, job, deadline, left);
+    let takes = MoveTime::of(state, job);
+    let line_at = takes.line_at(deadline, left);
     let urgent_at = match slack::runs_where_it_stays(state, job) {
         true => Timestamp::NEVER,
-        false => slack::urgent_at(state, job, deadline, left),
+        false => takes.urgent_at(deadline, left),
     };
     let was = state.classes[row.class].shape.urgency;
     // From then on one more run that goes first could be the one too many.
@@ -128,13 +128,16 @@ fn ask_for_spot(engine: &mut Engine, job: JobId, report: &mut PlanReport) {
     let asked = |pool: PoolId, id: OfferingId| {
         let stock = &state.offerings[id.index()];
         let out = stock.blocked_by == Some(LaunchError::Capacity) && stock.blocked_until > now && stock.in_flight == 0;
-        let (all, own) = reservations::held(state, pool, Some(job));
         let holds = |option: &LaunchOption| option.nodes() == 1 && !option.part;
+        let has_room = || {
+            let (all, own) = reservations::held(state, pool, Some(job));
+            launch::bound_hit(state, pool, &LaunchOption::of(id, 1), all, own).is_none()
+        };
         out && stock.listed
-            && slack::is_spot(state, id)
+            && capacity::is_spot(state, id)
             && budget::affordable_anew(state, class, pool, id)
             && launch::options(state, class, pool, &[id], &[]).iter().any(holds)
-            && launch::bound_hit(state, pool, &LaunchOption::of(id, 1), all, own).is_none()
+            && has_room()
     };
     let open = |pool: &PoolId| {
         let share = quota::share(state, class, *pool);
@@ -154,7 +157,7 @@ fn ask_for_spot(engine: &mut Engine, job: JobId, report: &mut PlanReport) {
 fn choice(state: &State, class: ClassId, was: Urgency) -> bool {
     let row = &state.classes[class];
     let buys = settings::tier(state, row.shape.tier).map(|t| t.buys);
-    let has = |spot: bool| row.fits.iter().flat_map(|f| &f.1).any(|id| slack::is_bought_as(state, *id, spot));
+    let has = |spot: bool| row.fits.iter().flat_map(|f| &f.1).any(|id| capacity::is_bought_as(state, *id, spot));
     // What is urgent fits no spot any more.
     let gone = matches!(was, Urgency::Urgent | Urgency::AvoidsSpot);
     buys == Some(Buys::SpotThenOnDemand) && row.shape.spot && has(false) && (gone || has(true))
@@ -170,12 +173,12 @@ fn left_of_run(state: &State, job: JobId) -> Span {
 fn leave_spot(engine: &mut Engine, job: JobId, report: &mut PlanReport) {
     let state = &engine.state;
     let (row, spec) = (&state.jobs[job], &state.specs[job]);
-    let on_spot = |p: &WorkerPlace| state.nodes.get(&p.node).is_some_and(|n| slack::is_spot(state, n.offering));
+    let on_spot = |p: &WorkerPlace| state.nodes.get(&p.node).is_some_and(|n| capacity::is_spot(state, n.offering));
     if !row.places.iter().any(on_spot) {
         return;
     }
     let left = spec.expected.unwrap_or_default() - row.progress;
-    let taken_at_its_end = state.now + left_of_run(state, job) + slack::move_time(state, job) + left;
+    let taken_at_its_end = state.now + left_of_run(state, job) + MoveTime::of(state, job).whole() + left;
     let ends_in_time = spec.deadline.is_some_and(|deadline| taken_at_its_end <= deadline);
     let saves = row.broken.is_none() && spec.checkpoint.is_some();
     let phase = row.phase;

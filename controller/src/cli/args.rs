@@ -535,7 +535,7 @@ pub struct JournalExportArgs {
     /// Before then. Default: up to now.
     #[arg(long, value_name = "TIME")]
     pub to: Option<String>,
-    /// The folder to write to, which is made. Files of the same names are replaced.
+    /// The folder to write to, which is made. It is refused where one of the files is there already.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
 }

@@ -96,7 +96,7 @@ pub fn ranged(
 #[must_use]
 pub fn csv_field(text: &str) -> String {
     let text = if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.to_owned() };
-    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
+    forebay_sim::trace::csv_field(&text)
 }
 
 /// The bill of a folder as a FOCUS dataset in CSV.

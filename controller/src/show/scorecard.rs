@@ -4,7 +4,7 @@
 
 use super::closing::Closing;
 use crate::document::reason::reason_view;
-use crate::journal::{JournalError, PastPart, read_folder_past};
+use crate::journal::{ArchiveReader, JournalError};
 use forebay_engine::engine::Engine;
 use forebay_kernel::decision::Outcome;
 use forebay_kernel::job::JobSpec;
@@ -106,10 +106,8 @@ impl JobScores {
             scores.add(state, job, spec);
         }
         if gone {
-            read_folder_past(folder, &mut |state, part| {
-                if let PastPart::Finished(finished) = part {
-                    scores.add(state, &finished.job, &finished.spec);
-                }
+            ArchiveReader::open(folder)?.each_in_order(&mut |archived| {
+                scores.add(state, &archived.finished.job, &archived.finished.spec);
                 ControlFlow::Continue(())
             })?;
         }

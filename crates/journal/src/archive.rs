@@ -230,14 +230,17 @@ impl ArchiveReader {
     /// # Errors
     /// There is no journal, it has another format, or it is damaged.
     pub fn open(folder: &Path) -> Result<ArchiveReader, JournalError> {
-        let path = folder.join(crate::folder::FILE);
-        if !path.exists() {
-            return Err(JournalError::Missing { path });
-        }
-        let db = Database::open_to_read(&path)?;
-        store::meta(&db)?;
+        let (db, _) = store::open_folder(folder)?;
         let identities = Arc::new(IdentityIndex::load(&db, None)?);
         Ok(ArchiveReader { db: Mutex::new(db), identities })
+    }
+
+    /// Hands every finished job over in the order in which they were accepted, until `take` breaks off.
+    ///
+    /// # Errors
+    /// The journal cannot be read, or a row is damaged.
+    pub fn each_in_order(&self, take: &mut dyn FnMut(ArchivedJob) -> ControlFlow<()>) -> Result<(), JournalError> {
+        each_in_order(&self.db(), take)
     }
 
     /// The finished job of this id.

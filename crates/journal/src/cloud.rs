@@ -13,13 +13,12 @@ use crate::archive;
 use crate::background::ROWS_AT_ONCE;
 use crate::database::{Database, RowFault, Steps, insert_sealed, sealed, signed};
 use crate::error::{DamagedAt, JournalError};
-use crate::spend::in_one_view;
-use crate::{PastPolicy, machine, recover, store};
+use crate::spend::read_folder;
+use crate::{PastPolicy, store};
 use forebay_kernel::decision::Decision;
 use forebay_kernel::event::{Event, GoneWhy, LaunchError};
 use forebay_kernel::ids::{OfferingId, PurchaseId};
 use forebay_kernel::journal::Batch;
-use forebay_kernel::machine::StateMachine;
 use forebay_kernel::state::State;
 use forebay_kernel::state::retire::FinishedJob;
 use forebay_kernel::units::{Rate, Timestamp};
@@ -184,22 +183,14 @@ pub type TakePast<'a> = dyn FnMut(&State, PastPart<'_>) -> ControlFlow<()> + 'a;
 /// # Errors
 /// There is no journal, it has another format, or it is damaged.
 pub fn read_folder_past(folder: &Path, take: &mut TakePast<'_>) -> Result<(), JournalError> {
-    let path = folder.join(crate::folder::FILE);
-    if !path.exists() {
-        return Err(JournalError::Missing { path });
-    }
-    let db = Database::open_to_read(&path)?;
-    let meta = store::meta(&db)?;
-    in_one_view(&db, || {
-        let mut machine = StateMachine::default();
-        recover::read(&db, &meta, &mut |part| machine::apply(&mut machine, part))?;
-        let mut ended = take(&machine, PastPart::Policies(&store::sources(&db, usize::MAX)?)).is_break();
+    read_folder(folder, |db, machine| {
+        let mut ended = take(&machine, PastPart::Policies(&store::sources(db, usize::MAX)?)).is_break();
         let mut go_on = |part: PastPart<'_>| {
             ended = ended || take(&machine, part).is_break();
             if ended { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        archive::each_in_order(&db, &mut |job| go_on(PastPart::Finished(Box::new(job.finished))))?;
-        each(&db, &mut |at, notes| go_on(PastPart::Cloud(at, notes)))?;
+        archive::each_in_order(db, &mut |job| go_on(PastPart::Finished(Box::new(job.finished))))?;
+        each(db, &mut |at, notes| go_on(PastPart::Cloud(at, notes)))?;
         let _ = go_on(PastPart::End);
         Ok(())
     })

@@ -117,6 +117,20 @@ pub fn format(db: &Database) -> Result<u32, JournalError> {
     u32::try_from(format).map_err(|_| damaged("a version is not a number"))
 }
 
+/// The database of a folder, for reading only, beside whoever writes it.
+///
+/// # Errors
+/// There is no journal, it cannot be opened, or it has another format.
+pub fn open_folder(folder: &Path) -> Result<(Database, JournalMeta), JournalError> {
+    let path = folder.join(crate::folder::FILE);
+    if !path.exists() {
+        return Err(JournalError::Missing { path });
+    }
+    let db = Database::open_to_read(&path)?;
+    let meta = meta(&db)?;
+    Ok((db, meta))
+}
+
 /// Reads who the journal is, and refuses damage, versions from the future, and older formats. Older records can be read: see
 /// [`writable_meta`].
 pub fn meta(db: &Database) -> Result<JournalMeta, JournalError> {

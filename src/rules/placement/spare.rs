@@ -83,9 +83,7 @@ impl Detour {
 
     /// Another place for it, ready or in flight, as long as it may wait for that.
     pub(crate) fn places(&self, state: &State) -> Option<Vec<WorkerPlace>> {
-        let class = state.jobs[self.job].class;
-        let ask = Ask { spares: true, ..Ask::of(state, self.job, class, self.pool, NodeScope::InFlight, self.most) };
-        let found = search(state, class, state.classes[class].shape.within, ask, self.most)?;
+        let found = elsewhere(state, self.job, self.pool, NodeScope::InFlight, self.most)?;
         let eta = found.iter().filter_map(|p| state.nodes.get(&p.node)).map(|n| supply::ready_at(state, n)).max()?;
         may_wait(state, self.job, Some(eta)).then_some(found)
     }
@@ -107,13 +105,16 @@ pub(crate) fn or_wait(
     most: MilliGpu,
     places: Vec<WorkerPlace>,
 ) -> Option<Vec<WorkerPlace>> {
-    if split(state, job, &places).is_none() { Some(places) } else { ready_elsewhere(state, job, pool, most) }
+    if split(state, job, &places).is_none() {
+        return Some(places);
+    }
+    elsewhere(state, job, pool, NodeScope::Ready, most)
 }
 
-/// Ready places that leave the last empty large node whole.
-fn ready_elsewhere(state: &State, job: JobId, pool: PoolId, most: MilliGpu) -> Option<Vec<WorkerPlace>> {
+/// Places that leave the last empty large node whole.
+fn elsewhere(state: &State, job: JobId, pool: PoolId, scope: NodeScope, most: MilliGpu) -> Option<Vec<WorkerPlace>> {
     let class = state.jobs[job].class;
-    let ask = Ask { spares: true, ..Ask::of(state, job, class, pool, NodeScope::Ready, most) };
+    let ask = Ask { spares: true, ..Ask::of(state, job, class, pool, scope, most) };
     search(state, class, state.classes[class].shape.within, ask, most)
 }
 
@@ -136,7 +137,10 @@ pub(crate) fn or_stay(
     most: MilliGpu,
     places: Vec<WorkerPlace>,
 ) -> Option<Vec<WorkerPlace>> {
-    if stays(state, job, &places) { ready_elsewhere(state, job, pool, most) } else { Some(places) }
+    if !stays(state, job, &places) {
+        return Some(places);
+    }
+    elsewhere(state, job, pool, NodeScope::Ready, most)
 }
 
 /// Whether a booked job that waits for a node stays with it rather than split the last empty large one.

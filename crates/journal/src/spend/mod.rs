@@ -14,7 +14,7 @@
 mod read;
 mod roll_up;
 
-pub(crate) use read::in_one_view;
+pub(crate) use read::read_folder;
 pub use read::{FolderSpend, SpendQuery, SpendRead, SpendTotals, read_folder_spend};
 pub use roll_up::roll_up;
 

@@ -97,17 +97,9 @@ pub struct FolderSpend {
 /// # Errors
 /// There is no journal, it has another format, or it is damaged.
 pub fn read_folder_spend(folder: &Path) -> Result<FolderSpend, JournalError> {
-    let path = folder.join(crate::folder::FILE);
-    if !path.exists() {
-        return Err(JournalError::Missing { path });
-    }
-    let db = Database::open_to_read(&path)?;
-    let meta = store::meta(&db)?;
-    in_one_view(&db, || {
-        let mut machine = StateMachine::default();
-        recover::read(&db, &meta, &mut |part| machine::apply(&mut machine, part))?;
+    read_folder(folder, |db, machine| {
         let upto = Seq(machine.counters().next_seq);
-        match read(&db, &SpendQuery::all(upto))? {
+        match read(db, &SpendQuery::all(upto))? {
             SpendRead::Found { charges, jobs } => Ok(FolderSpend { machine, charges, jobs }),
             // Sums are made of batches before the last but one snapshot, and these are all before the end.
             SpendRead::Passed => Err(db.damaged(crate::DamagedAt::File, "its bill goes on where its batches end")),
@@ -115,8 +107,21 @@ pub fn read_folder_spend(folder: &Path) -> Result<FolderSpend, JournalError> {
     })
 }
 
+/// Reads the state of a folder after its last batch, and what else is in its database, as they are at one instant.
+pub(crate) fn read_folder<T>(
+    folder: &Path,
+    look: impl FnOnce(&Database, StateMachine) -> Result<T, JournalError>,
+) -> Result<T, JournalError> {
+    let (db, meta) = store::open_folder(folder)?;
+    in_one_view(&db, || {
+        let mut machine = StateMachine::default();
+        recover::read(&db, &meta, &mut |part| machine::apply(&mut machine, part))?;
+        look(&db, machine)
+    })
+}
+
 /// Reads in one transaction: whatever is written meanwhile is not seen.
-pub(crate) fn in_one_view<T>(db: &Database, read: impl FnOnce() -> Result<T, JournalError>) -> Result<T, JournalError> {
+fn in_one_view<T>(db: &Database, read: impl FnOnce() -> Result<T, JournalError>) -> Result<T, JournalError> {
     let view = db.connection.unchecked_transaction().map_err(|e| db.sqlite(e))?;
     let found = read()?;
     view.finish().map_err(|e| db.sqlite(e))?;
