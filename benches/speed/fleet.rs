@@ -3,6 +3,7 @@
 //! Never: a delay of its own. Whatever the engine asks for is there when it is asked the next time.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use forebay_engine::engine::{Engine, Released};
 use forebay_kernel::catalog::{CapacityType, Offering};
@@ -10,6 +11,7 @@ use forebay_kernel::effect::{Action, Effect};
 use forebay_kernel::event::{Event, GoneWhy, Tick};
 use forebay_kernel::ids::{PoolId, QuotaId, TierId};
 use forebay_kernel::job::{Gang, JobSpec, WorkerAsk};
+use forebay_kernel::journal::Batch;
 use forebay_kernel::policy::{
     Buys, Ceiling, Consolidation, Drain, Policy, Pool, QueueRule, QuotaLimit, QuotaNode, Tier,
 };
@@ -34,11 +36,19 @@ pub struct Took {
     pub plan: u64,
 }
 
+impl Took {
+    pub fn all(self) -> u64 {
+        self.events + self.plan
+    }
+}
+
 /// The engine, its clock, and what it has asked for.
 #[derive(Debug)]
 pub struct Fleet {
     pub engine: Engine,
     pub now: Timestamp,
+    /// The batches since they were last asked for, where they are to be kept.
+    pub batches: Option<Vec<Arc<Batch>>>,
     effects: Vec<Effect>,
     delivered: u64,
     instances: u64,
@@ -50,6 +60,7 @@ impl Fleet {
         let mut fleet = Fleet {
             engine: Engine::keeping_finished(0),
             now: Timestamp(1_000),
+            batches: None,
             effects: Vec::new(),
             delivered: 0,
             instances: 0,
@@ -117,7 +128,9 @@ impl Fleet {
         }
         let taken = cpu_nanos();
         let report = self.engine.plan();
-        let released = self.engine.close().saved();
+        let unsaved = self.engine.close();
+        self.batches.as_mut().into_iter().for_each(|batches| batches.push(unsaved.share()));
+        let released = unsaved.saved();
         let took = Took { events: taken - begun, plan: cpu_nanos() - taken };
         drop(report);
         self.keep(released);
@@ -139,6 +152,11 @@ impl Fleet {
             took = Took { events: took.events + one.events, plan: took.plan + one.plan };
         }
         took
+    }
+
+    /// What was asked for and is not answered.
+    pub fn asked(&self) -> &[Effect] {
+        &self.effects
     }
 
     /// What the world says of what was asked for.

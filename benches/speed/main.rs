@@ -5,8 +5,8 @@
 //! --size P   so many thousandths of its jobs and nodes (1000)
 //! ```
 //!
-//! Timed is the CPU time of this thread in the engine's public loop: `submit_ms` is open and every event, `ms` is plan, close and saved. A journal
-//! and the answers of the world are not in it.
+//! Timed is the CPU time of this thread in the engine's public loop: `submit_ms` is open and every event, `ms` is plan, close and saved, and `*_us`
+//! both, of one batch. A journal and the answers of the world are not in it. `recovery_s` is a snapshot and batches, read, decoded and applied.
 //!
 //! Exit code 0: all have run. 2: there is no such workload, or the list cannot be written.
 // A bench is a program of its own: it has arguments and std, reports figures of the machine, and fails where a workload
@@ -20,9 +20,13 @@
 )]
 
 mod cases;
+mod cohorts;
 mod fleet;
+mod memory;
+mod million;
 mod passes;
-mod report;
+mod records;
+pub(crate) mod report;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -46,13 +50,20 @@ struct Args {
 }
 
 /// A workload, with what `--size 1000` stands for.
-struct Workload {
-    name: &'static str,
+pub(crate) struct Workload {
+    pub name: &'static str,
     full: u64,
     run: fn(&mut Report, u64),
 }
 
-const WORKLOADS: [Workload; 11] = [
+impl Workload {
+    /// Measures so many thousandths of it.
+    pub fn measure(&self, report: &mut Report, size: u64) {
+        (self.run)(report, (self.full * size / 1000).max(1));
+    }
+}
+
+pub(crate) const WORKLOADS: [Workload; 14] = [
     Workload { name: "armada-32k", full: 1000, run: passes::armada },
     Workload { name: "karpenter-10k", full: 10_000, run: passes::karpenter },
     Workload { name: "karpenter-10k-generic", full: 10_000, run: passes::karpenter_generic },
@@ -62,6 +73,9 @@ const WORKLOADS: [Workload; 11] = [
     Workload { name: "kai-negative", full: 500, run: passes::kai_negative },
     Workload { name: "kai-fill", full: 500, run: passes::kai_fill },
     Workload { name: "yunikorn-10k", full: 5000, run: passes::yunikorn },
+    Workload { name: "kueue-15k", full: 30, run: cohorts::kueue_15k },
+    Workload { name: "kueue-50k", full: 1000, run: cohorts::kueue_50k },
+    Workload { name: "million", full: 1000, run: million::million },
     Workload { name: "shapes-3k", full: 3000, run: cases::shapes },
     Workload { name: "sharing-10k", full: 10_000, run: cases::sharing },
 ];
@@ -74,11 +88,12 @@ fn main() -> ExitCode {
         eprintln!("no such workload; there are: {}", names.join(", "));
         return ExitCode::from(2);
     }
-    println!("CPU time of one thread; submit_ms: open + events, ms: plan + close + saved");
+    println!(
+        "CPU time of one thread; submit_ms: open + events, ms: plan + close + saved, _us: both, of one batch; recovery_s: a snapshot and \
+         batches, read, decoded and applied"
+    );
     let mut report = Report::default();
-    for Workload { full, run, .. } in WORKLOADS.iter().filter(chosen) {
-        run(&mut report, (full * args.size / 1000).max(1));
-    }
+    WORKLOADS.iter().filter(chosen).for_each(|of| of.measure(&mut report, args.size));
     match args.json.as_ref().map(|path| (path, report.write(path))) {
         Some((path, Err(error))) => {
             eprintln!("{}: {error}", path.display());

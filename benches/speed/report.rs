@@ -30,6 +30,11 @@ impl Figure {
         Figure::of(name, metric, nanos as f64 / 1e6, "ms", peers)
     }
 
+    /// From ns.
+    pub fn us(name: &str, metric: &'static str, nanos: u64) -> Figure {
+        Figure::of(name, metric, nanos as f64 / 1e3, "us", &[])
+    }
+
     pub fn count(name: &str, metric: &'static str, count: usize, peers: &[Peer]) -> Figure {
         Figure::of(name, metric, count as f64, "", peers)
     }
@@ -47,6 +52,11 @@ impl Report {
         }
         println!("{}", line.trim_end());
         self.0.push(figure);
+    }
+
+    /// The figures of a workload, or of a form of it, by their metrics.
+    pub fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'static str, f64)> + 'a {
+        self.0.iter().filter(move |figure| figure.name == name).map(|figure| (figure.metric, figure.figure))
     }
 
     /// Writes the list.

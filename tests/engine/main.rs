@@ -3,9 +3,10 @@
 //! ```text
 //! stories     scenarios/*.txt: given, when, then
 //! properties  random inputs; a failure prints the seed and the command that replays it
+//! speed       the workloads of `cargo xtask bench speed` in their smallest form
 //! ```
 //!
-//! Never: the simulator. These tests drive the engine directly, with a cloud and cluster of a page (`cluster`).
+//! Never: the simulator, but where a workload is a trace. These tests drive the engine directly, with a cloud and cluster of a page (`cluster`).
 
 extern crate alloc;
 
@@ -14,6 +15,7 @@ mod given;
 mod making;
 mod properties;
 mod scenario;
+mod speed;
 mod stories;
 mod then;
 mod words;

@@ -1,0 +1,50 @@
+//! The workloads of `cargo xtask bench speed` in their smallest form: that each is what it says, and reports what it is to.
+//!
+//! Never: judges a time. A bench does that on a machine of its own.
+
+// Its command line and the list that it writes are for `cargo bench` alone.
+#[path = "../../benches/speed/main.rs"]
+#[allow(dead_code)]
+mod bench;
+
+use bench::WORKLOADS;
+use bench::report::Report;
+
+/// Of each workload as many thousandths as the bench takes at least.
+const SMALLEST: u64 = 10;
+
+fn measured(name: &str) -> Report {
+    let mut report = Report::default();
+    let workload = WORKLOADS.iter().find(|of| of.name == name).unwrap();
+    workload.measure(&mut report, SMALLEST);
+    report
+}
+
+fn figure(report: &Report, name: &str, metric: &str) -> f64 {
+    let found = report.of(name).find(|(of, _)| *of == metric);
+    found.unwrap_or_else(|| panic!("{name} has no {metric}")).1
+}
+
+#[test]
+fn a_million_jobs_are_measured_in_all_forms() {
+    let report = measured("million");
+    for name in ["million", "million-4k", "million-100k", "million-cohort", "million-idle"] {
+        let metrics = ["peak_mib", "event_p50_us", "event_p99_us", "recovery_s", "submit_p99_us", "completion_p99_us"];
+        for metric in metrics {
+            assert!(figure(&report, name, metric) > 0.0, "{name} {metric}");
+        }
+        assert!(figure(&report, name, "event_p50_us") <= figure(&report, name, "event_p99_us"), "{name}");
+    }
+}
+
+#[test]
+fn cohorts_are_played_to_the_end_and_never_faster_than_their_quotas_let_them() {
+    // What a queue has to do, in units and seconds, by the 20 units that it owns.
+    let bounds = [("kueue-15k", 66.0), ("kueue-50k", 4.025)];
+    for (name, bound) in bounds {
+        let report = measured(name);
+        let makespan = figure(&report, name, "makespan_s");
+        assert!((bound..bound * 1.5).contains(&makespan), "{name}: {makespan} s");
+        assert!(figure(&report, name, "engine_s") > 0.0, "{name}");
+    }
+}
