@@ -1,11 +1,11 @@
 //! Lists from outside: columns that are asked for, lists that are watched, what happened to jobs, and instance types.
 
-use forebay_integration::{Server, forebay, root, run};
+use forebay_integration::{Server, forebay, root, run, until};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Lines};
 use std::path::Path;
-use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, ChildStdout, Stdio};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// Whatever is waited for comes before that.
@@ -21,19 +21,24 @@ fn submission(subject: &str) -> Value {
 }
 
 /// A command that goes on until it is ended, and is ended when dropped.
-struct Going(Child);
+struct Going {
+    child: Child,
+    out: Option<Lines<BufReader<ChildStdout>>>,
+}
 
 impl Going {
     fn start(server: &Server, folder: &Path, args: &[&str]) -> Going {
         let mut command = forebay(folder, args);
         command.env("FOREBAY_SERVER", &server.url).stdout(Stdio::piped()).stderr(Stdio::null());
-        Going(command.spawn().expect("it starts"))
+        let mut child = command.spawn().expect("it starts");
+        let out = child.stdout.take().map(|out| BufReader::new(out).lines());
+        Going { child, out }
     }
 
     /// The next lines of its output, up to one that holds.
     fn lines_until(&mut self, holds: impl Fn(&str) -> bool) -> Vec<String> {
         let mut found = Vec::new();
-        for line in BufReader::new(self.0.stdout.as_mut().expect("its output")).lines() {
+        for line in self.out.as_mut().expect("its output") {
             found.push(line.expect("a line"));
             if found.last().is_some_and(|line| holds(line)) {
                 return found;
@@ -44,22 +49,18 @@ impl Going {
 
     /// Ends of itself, once nobody reads what it writes.
     fn ends_unread(mut self) {
-        drop(self.0.stdout.take());
-        let end = Instant::now() + SOON;
-        while Instant::now() < end {
-            if self.0.try_wait().expect("its state").is_some() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        panic!("it goes on though nobody reads");
+        drop(self.out.take());
+        until("it ends, as nobody reads", SOON, || match self.child.try_wait().expect("its state") {
+            Some(_) => Ok(()),
+            None => Err("it goes on".to_owned()),
+        });
     }
 }
 
 impl Drop for Going {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
