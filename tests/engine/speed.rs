@@ -2,8 +2,8 @@
 //!
 //! Never: judges a time. A bench does that on a machine of its own.
 
-// Its command line and the list that it writes are for `cargo bench` alone.
 #[path = "../../benches/speed/main.rs"]
+// Its command line and the list that it writes are for `cargo bench` alone.
 #[allow(dead_code)]
 mod bench;
 
