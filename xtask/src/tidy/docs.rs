@@ -40,6 +40,41 @@ pub fn check(files: &[File]) -> Vec<Finding> {
     }
     findings.extend(policies_without_introduction(files));
     findings.extend(stale_page(files));
+    findings.extend(reasons(files));
+    findings
+}
+
+/// The page that tells what helps against each reason, against the codes of the source: neither has one that the other lacks.
+fn reasons(files: &[File]) -> Vec<Finding> {
+    let named = |path: &str| files.iter().find(|file| file.path == path);
+    let (Some(source), Some(page)) = (named("crates/kernel/src/reason.rs"), named("docs/REASONS.md")) else {
+        return Vec::new();
+    };
+    let word = |code: &&str| code.starts_with(char::is_uppercase) && code.chars().all(char::is_alphanumeric);
+    let codes: BTreeSet<&str> = source
+        .text
+        .lines()
+        .filter_map(|line| line.trim().split_once("=> \"")?.1.strip_suffix("\","))
+        .filter(word)
+        .collect();
+    let rows = page
+        .text
+        .lines()
+        .enumerate()
+        .filter_map(|(at, line)| Some((at + 1, line.strip_prefix("| `")?.split(" |").next()?)));
+    let told: Vec<(usize, &str)> = rows
+        .flat_map(|(line, cell)| cell.split('`').step_by(2).filter(|code| word(code)).map(move |code| (line, code)))
+        .collect();
+    let unknown = told.iter().filter(|(_, code)| !codes.contains(code));
+    let mut findings: Vec<Finding> = unknown
+        .map(|(line, code)| page.finding(*line, format!("`{code}` is no reason's code; take the line out")))
+        .collect();
+    for code in codes {
+        let times = told.iter().filter(|(_, told)| *told == code).count();
+        if times != 1 {
+            findings.push(page.finding(0, format!("has {times} lines for `{code}`; give it one that says what helps")));
+        }
+    }
     findings
 }
 
@@ -138,6 +173,23 @@ mod tests {
             [
                 "README.md:1: links to `docs/C.md`, which is not there; mend the link",
                 "docs/B.md: no other page links here; link it from README.md or from a page of docs/",
+            ]
+        );
+    }
+
+    #[test]
+    fn each_reason_has_one_line_that_says_what_helps() {
+        let source = "            Reason::A => \"Asked\",\n            Reason::G { .. } => \"Grows\",\n            Reason::M => \"Moved\",\n";
+        let page =
+            "| code | means |\n| --- | --- |\n| `Asked`, `Grows` | x |\n| `Grows` | y |\n| `Gone` | of `Moved` |\n";
+        let readme = file("README.md", "[r](docs/REASONS.md)\n");
+        let files = [readme, file("crates/kernel/src/reason.rs", source), file("docs/REASONS.md", page)];
+        assert_eq!(
+            shown(&check(&files)),
+            [
+                "docs/REASONS.md:5: `Gone` is no reason's code; take the line out",
+                "docs/REASONS.md: has 2 lines for `Grows`; give it one that says what helps",
+                "docs/REASONS.md: has 0 lines for `Moved`; give it one that says what helps",
             ]
         );
     }
