@@ -76,7 +76,7 @@ fn by_hour(steps: &DemandSteps) -> Vec<HourOfDay> {
     for bucket in steps.buckets(Timestamp(0), Span(HOUR_MS)) {
         let (time, length, peak) = &mut hours[(bucket.from.0 / HOUR_MS % 24) as usize];
         *time += bucket.time;
-        *length = *length + bucket.length;
+        *length += bucket.length;
         *peak = (*peak).max(bucket.peak);
     }
     let seen = (0..).zip(hours).filter(|(_, (_, length, _))| *length > Span::ZERO);
