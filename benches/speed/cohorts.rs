@@ -78,7 +78,7 @@ pub fn kueue_50k(report: &mut Report, queues: u64) {
 fn played(report: &mut Report, of: &Cohorts, queues: u64, peers: &[Peer]) {
     let nodes = (queues * NOMINAL).div_ceil(8) as u32;
     let mut play = Play::new(Fleet::ready(of.policy(queues, nodes), nodes), of.arrivals(queues));
-    let (makespan, engine) = play.to_the_end(of);
+    let (makespan, engine) = play.play_out(of);
     report.push(Figure::of(of.name, "makespan_s", makespan.0 as f64 / 1e3, "s", peers));
     report.push(Figure::of(of.name, "engine_s", engine as f64 / 1e9, "s", &[]));
 }
@@ -145,7 +145,7 @@ impl Play {
     }
 
     /// How long all of it takes, and what the engine takes for it in ns.
-    fn to_the_end(&mut self, of: &Cohorts) -> (Span, u64) {
+    fn play_out(&mut self, of: &Cohorts) -> (Span, u64) {
         while self.left > 0 {
             self.fleet.now = self.next();
             let mut events = self.due();

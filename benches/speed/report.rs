@@ -54,11 +54,6 @@ impl Report {
         self.0.push(figure);
     }
 
-    /// The figures of a workload, or of a form of it, by their metrics.
-    pub fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'static str, f64)> + 'a {
-        self.0.iter().filter(move |figure| figure.name == name).map(|figure| (figure.metric, figure.figure))
-    }
-
     /// Writes the list.
     ///
     /// # Errors
