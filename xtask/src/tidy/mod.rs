@@ -7,6 +7,7 @@ mod docs;
 mod edges;
 mod exports;
 mod files;
+mod metrics;
 mod names;
 mod purity;
 mod rust;
@@ -70,6 +71,7 @@ pub fn run(workspace: &Workspace) -> Result<(), ChoreFailure> {
         eprintln!("tidy: long, not yet too long: {path}: {lines} lines");
     }
     findings.extend(docs::check(&files));
+    findings.extend(metrics::check(&files));
     findings.extend(edges::check(workspace.packages(), &files));
     findings.extend(sections::check(workspace.packages()));
     findings.extend(purity::check_dependencies(workspace, &files)?);
