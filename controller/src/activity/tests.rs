@@ -338,8 +338,9 @@ proptest! {
             };
             let Some((report, made, idle_for)) = taken else { continue };
             let fresh = report.start == agent.start && report.sequence == agent.sequence;
-            // After a restart of the controller a report from before it may be taken for a new one: its sums were of an earlier process.
-            if !fresh && entries.agents.is_empty() {
+            // After a restart of the controller a report from before it may be taken for a new one, the agent's last one too: its sums were of an
+            // earlier process.
+            if (!fresh || made < opened) && entries.agents.is_empty() {
                 continue;
             }
             let at = secs(now - opened);
