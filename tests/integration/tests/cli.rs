@@ -106,7 +106,7 @@ fn misuse_of_the_command_line_is_bad_input() {
     let cases: [(&[&str], &str); 12] = [
         (&["demand"], "a trace by --trace, or a data folder by --data"),
         (&["demand", "--trace", "t.csv", "--data", "d"], "cannot be used with"),
-        (&["demand", "--data", "nowhere"], "nowhere: there is no journal"),
+        (&["demand", "--data", "nowhere"], "journal.sqlite: there is no journal: name the folder"),
         (&["demand", "--trace", "t.csv", "--boot", "soon"], "90s, 10m or 2h"),
         (&["simulate", "--policy", &policy], "--trace"),
         (&["simulate", "--policy", &policy, "--trace", "nowhere.csv"], "nowhere.csv: no such file"),
