@@ -228,7 +228,7 @@ impl<'a> Drive<'a> {
             self.tally.idle_comparisons = 0;
         }
         self.observer.batch(planned.batch(), self.engine.state());
-        self.observer.charged(&self.engine.state().charged());
+        self.observer.charged(planned.charges());
         let found = self.engine.audit_rows(planned.batch());
         stop_at(found, self.tally.batches, now)?;
         let released = planned.append(&mut self.journal);

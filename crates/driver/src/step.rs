@@ -88,6 +88,12 @@ impl PlannedBatch {
         self.unsaved.batch()
     }
 
+    /// What it adds to the bill.
+    #[must_use]
+    pub fn charges(&self) -> &BatchCharges {
+        &self.charges
+    }
+
     /// What is going to leave, so that requests can be frozen in the same transaction. Not to be carried out yet.
     pub fn pending_effects(&self) -> impl Iterator<Item = &Effect> + '_ {
         self.unsaved.pending()
