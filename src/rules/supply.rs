@@ -34,8 +34,13 @@ pub(crate) const MOST_AT_ONCE: u32 = 100;
 /// Whether a gang of a class could be had with nothing else running.
 pub(crate) fn possible_on_empty(state: &State, class: ClassId, pool: PoolId) -> bool {
     let held = Held::default();
-    let options = launch::options(state, class, pool, fits(state, class, pool), &[]);
-    options.iter().any(|c| launch::bound_hit(state, pool, c, held, held).is_none())
+    let any_of = |offerings: &[OfferingId]| {
+        let options = launch::options(state, class, pool, offerings, &[]);
+        options.iter().any(|c| launch::bound_hit(state, pool, c, held, held).is_none())
+    };
+    let fits = fits(state, class, pool);
+    // Most often the first will do by itself.
+    fits.chunks(1).any(any_of) || any_of(fits)
 }
 
 /// The level at which a gang of a class would have to be split, if that alone keeps it from ever running.

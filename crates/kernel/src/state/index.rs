@@ -15,7 +15,7 @@ use super::{Class, State};
 use crate::decision::{EffectOf, Outcome, StopCause};
 use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId, QueueId, TierId};
 use crate::reason::Reason;
-use crate::units::{Mib, MilliGpu, Span, Timestamp};
+use crate::units::{Mib, MilliCpu, MilliGpu, Span, Timestamp};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 
@@ -162,11 +162,28 @@ pub struct InUse {
     pub staying: MilliGpu,
 }
 
+/// 0 ready, 1 in flight; binary digits of the CPU left, and of the memory left; CPU left; node. Who asks for so many digits of both finds room
+/// in every node that has more of both, and may find it where it has as many.
+pub type BareKey = (u8, u8, u8, MilliCpu, NodeId);
+
+/// Binary digits of a number.
+#[must_use]
+pub fn digits(number: u64) -> u8 {
+    (u64::BITS - number.leading_zeros()) as u8
+}
+
+fn bare(node: &Node) -> BareKey {
+    let (cpu, mem) = (node.cpu_left(), node.mem_left());
+    (rank(node), digits(cpu.0), digits(mem.0), cpu, node.id)
+}
+
 /// Free capacity of one offering in one pool.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Free {
     /// (0 ready, 1 in flight; whole GPUs free; node): all open nodes.
     pub whole: BTreeSet<(u8, u16, NodeId)>,
+    /// Those of them that have no GPUs, by what they have left: see [`BareKey`].
+    pub bare: BTreeSet<BareKey>,
     /// (0 ready, 1 in flight; free share; node; GPU): GPUs in part taken.
     pub part: BTreeSet<(u8, u16, NodeId, u8)>,
     /// (0 ready, 1 in flight; stated share; memory; node; GPU; slice): free slices of partitioned GPUs.
@@ -480,6 +497,9 @@ impl Index {
             let rank = rank(node);
             let free = self.free.entry((node.pool, node.offering)).or_default();
             free.whole.insert((rank, node.whole_free(), node.id));
+            if node.slots.is_empty() {
+                free.bare.insert(bare(node));
+            }
             for (at, slot) in parts(node) {
                 free.part.insert((rank, slot, node.id, at));
             }
@@ -513,6 +533,9 @@ impl Index {
             let key = (node.pool, node.offering);
             if let Some(free) = self.free.get_mut(&key) {
                 free.whole.remove(&(rank, node.whole_free(), node.id));
+                if node.slots.is_empty() {
+                    free.bare.remove(&bare(node));
+                }
                 for (at, slot) in parts(node) {
                     free.part.remove(&(rank, slot, node.id, at));
                 }

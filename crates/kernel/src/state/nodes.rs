@@ -263,7 +263,7 @@ impl Node {
 }
 
 /// How many nodes of an offering may be in flight at once where nothing is known against its stock.
-pub const WIDE_OPEN: u32 = 1024;
+pub const WIDE_OPEN: u32 = 16_384;
 
 impl OfferingRow {
     /// Whether it was out of stock, and is being tried with more and more nodes.
