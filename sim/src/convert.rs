@@ -9,6 +9,7 @@ use forebay_kernel::catalog::{CapacityType, Offering};
 use forebay_kernel::ids::TierId;
 use forebay_kernel::job::{Checkpointing, Completion, Gang, JobSpec, Retry, WorkerAsk};
 use forebay_kernel::policy::{Policy, QueueRule, Undeclared};
+use forebay_kernel::state::owned::{ForeignUse, OwnedNode, OwnedShape};
 use forebay_kernel::units::{Mib, MilliCpu, Rate, Span, Timestamp};
 
 use crate::trace::{TraceJob, TraceNode};
@@ -228,16 +229,15 @@ fn digest(row: &TraceJob) -> u128 {
 /// Every pool may use every node. Ceilings on nodes and GPUs are lifted: the fleet is the ceiling.
 #[must_use]
 pub fn fixed_fleet(mut policy: Policy, nodes: &[TraceNode]) -> (Policy, Vec<Stock>) {
-    let mut kinds: BTreeMap<(String, u32, u64, u64), u32> = BTreeMap::new();
+    let mut kinds: BTreeMap<NodeKind, u32> = BTreeMap::new();
     for node in nodes {
-        let model = node.gpu_model.clone().unwrap_or_default();
-        *kinds.entry((model, node.gpus, node.cpu_milli, node.mem_mib)).or_default() += 1;
+        *kinds.entry(kind(node)).or_default() += 1;
     }
     let mut stock = Vec::new();
     let mut offerings = Vec::new();
-    for ((model, gpus, cpu, mem), count) in kinds {
-        let name = if model.is_empty() { "node".to_owned() } else { model.replace(' ', "-") };
-        let instance_type = format!("{name}-{gpus}x-{cpu}m-{mem}Mi");
+    for (kind, count) in kinds {
+        let instance_type = kind_name(&kind);
+        let (model, gpus, cpu, mem) = kind;
         offerings.push(Offering {
             instance_type: instance_type.clone(),
             zone: "fleet".to_owned(),
@@ -266,6 +266,82 @@ pub fn fixed_fleet(mut policy: Policy, nodes: &[TraceNode]) -> (Policy, Vec<Stoc
         pool.offerings.clone_from(&all);
     }
     (policy, stock)
+}
+
+/// A node that no owned pool of a policy takes.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum OwnedFault {
+    /// It names none, and there are several.
+    #[error("line {line}: the policy has several pools of owned nodes; say which in a column `pool`: {}", pools.join(", "))]
+    NoPool {
+        /// Where.
+        line: u64,
+        /// Those that there are.
+        pools: Vec<String>,
+    },
+    /// It names one that there is not.
+    #[error("line {line}: `{pool}` is no pool of owned nodes in the policy; there are: {}", pools.join(", "))]
+    UnknownPool {
+        /// Where.
+        line: u64,
+        /// What it names.
+        pool: String,
+        /// Those that there are.
+        pools: Vec<String>,
+    },
+    /// It has more GPUs than a node may have.
+    #[error("line {line}: {gpus} GPUs on one node; at most 64 are known: write it as several nodes")]
+    TooManyGpus {
+        /// Where.
+        line: u64,
+        /// How many.
+        gpus: u32,
+    },
+}
+
+/// The nodes of a list as owned nodes of a policy's pools, for whoever sees them.
+///
+/// # Errors
+/// A node has no pool: see [`OwnedFault`].
+pub fn owned_fleet(policy: &Policy, nodes: &[TraceNode]) -> Result<Vec<OwnedNode>, OwnedFault> {
+    let pools: Vec<String> =
+        policy.pools.iter().filter(|pool| pool.owned.is_some()).map(|pool| pool.name.clone()).collect();
+    let of = |node: &TraceNode| {
+        let line = node.line;
+        let pool = match (&node.pool, &pools[..]) {
+            (Some(pool), _) if pools.contains(pool) => pool.clone(),
+            (Some(pool), _) => return Err(OwnedFault::UnknownPool { line, pool: pool.clone(), pools: pools.clone() }),
+            (None, [pool]) => pool.clone(),
+            (None, _) => return Err(OwnedFault::NoPool { line, pools: pools.clone() }),
+        };
+        let too_many = OwnedFault::TooManyGpus { line, gpus: node.gpus };
+        let gpus = u16::try_from(node.gpus).ok().filter(|gpus| *gpus <= 64).ok_or(too_many)?;
+        let model = node.gpu_model.clone().unwrap_or_default();
+        let shape = OwnedShape {
+            instance_type: kind_name(&kind(node)),
+            zone: "fleet".to_owned(),
+            gpus,
+            gpu_mem: Mib(u64::from(gpu_mem(&model)) * u64::from(gpus.min(1))),
+            models: if model.is_empty() { Vec::new() } else { vec![model] },
+            cpu: MilliCpu(node.cpu_milli),
+            mem: Mib(node.mem_mib),
+            nvlink: 0,
+        };
+        Ok(OwnedNode { name: node.id.clone(), pool, shape, open: true, foreign: ForeignUse::default() })
+    };
+    nodes.iter().map(of).collect()
+}
+
+/// What makes nodes of a list alike: model, GPUs, CPU, memory.
+type NodeKind = (String, u32, u64, u64);
+
+fn kind(node: &TraceNode) -> NodeKind {
+    (node.gpu_model.clone().unwrap_or_default(), node.gpus, node.cpu_milli, node.mem_mib)
+}
+
+fn kind_name((model, gpus, cpu, mem): &NodeKind) -> String {
+    let name = if model.is_empty() { "node".to_owned() } else { model.replace(' ', "-") };
+    format!("{name}-{gpus}x-{cpu}m-{mem}Mi")
 }
 
 /// GPU memory by model, from the built-in catalogue; 16 GiB for one that it does not have.
@@ -336,6 +412,7 @@ mod tests {
             mem_mib: 100,
             gpus,
             gpu_model: Some("t4".into()),
+            pool: None,
             line: 0,
         };
         let (policy, stock) = fixed_fleet(policies::spot_first(), &[node("a", 2), node("b", 2), node("c", 4)]);

@@ -17,6 +17,7 @@ use forebay_kernel::event::{Event, Tick};
 use forebay_kernel::policy::Policy;
 use forebay_kernel::reconcile;
 use forebay_kernel::state::State;
+use forebay_kernel::state::owned::OwnedNode;
 use forebay_kernel::units::{Span, Timestamp};
 
 use crate::convert::{self, Converter};
@@ -48,6 +49,7 @@ const LONGEST_WITHOUT_AN_END: Span = Span::mins(60 * 24 * 400);
 /// A run that is stuck, a recovery that differs, an audit that finds something: see [`SimError`].
 pub fn simulate<'a>(policy: Policy, trace: &'a Trace, options: SimOptions<'a>) -> Result<SimOutcome, SimError> {
     let mut drive = Drive::new(policy, trace, options)?;
+    drive.see_owned()?;
     while !drive.over() && !drive.idle() {
         drive.step()?;
     }
@@ -68,6 +70,8 @@ struct Drive<'a> {
     patience: BTreeSet<(Timestamp, usize)>,
     compare_at: Timestamp,
     violations: Vec<String>,
+    /// Nodes that are there from the beginning, until they have been seen.
+    owned: Vec<OwnedNode>,
     extra_assumptions: Vec<String>,
     tally: Tally,
 }
@@ -90,15 +94,23 @@ struct Tally {
 
 impl<'a> Drive<'a> {
     fn new(policy: Policy, trace: &'a Trace, options: SimOptions<'a>) -> Result<Drive<'a>, SimError> {
-        let (policy, stock) = match options.nodes {
-            Some(nodes) => convert::fixed_fleet(policy, nodes),
-            None => (policy, Vec::new()),
-        };
+        let owns = policy.pools.iter().any(|pool| pool.owned.is_some());
         let mut extra_assumptions = trace.notes.clone();
-        if let Some(nodes) = options.nodes {
-            let what = "nodes are the fleet, free of charge; ceilings on nodes and GPUs are lifted";
-            extra_assumptions.push(format!("{} {what}", nodes.len()));
-        }
+        let (policy, stock, owned) = match options.nodes {
+            Some(nodes) if owns => {
+                let what = "owned nodes are there from the beginning to the end, and nobody else uses them";
+                extra_assumptions.push(format!("{} {what}", nodes.len()));
+                let owned = convert::owned_fleet(&policy, nodes)?;
+                (policy, Vec::new(), owned)
+            }
+            Some(nodes) => {
+                let what = "nodes are the fleet, free of charge; ceilings on nodes and GPUs are lifted";
+                extra_assumptions.push(format!("{} {what}", nodes.len()));
+                let (policy, stock) = convert::fixed_fleet(policy, nodes);
+                (policy, stock, Vec::new())
+            }
+            None => (policy, Vec::new(), Vec::new()),
+        };
         let boots = options.boots.clone();
         let measured: usize = boots.values().map(Vec::len).sum();
         if measured > 0 {
@@ -130,9 +142,27 @@ impl<'a> Drive<'a> {
             patience: BTreeSet::new(),
             compare_at: Timestamp(0) + COMPARE_EVERY,
             violations: Vec::new(),
+            owned,
             extra_assumptions,
             tally: Tally { batches: 1, events: 1, ..Tally::default() },
         })
+    }
+
+    /// Owned nodes are seen before anything is submitted.
+    fn see_owned(&mut self) -> Result<(), SimError> {
+        let now = Timestamp(0);
+        let seen: Vec<Event> = self.owned.drain(..).map(|node| Event::OwnedNodeSeen(Box::new(node))).collect();
+        if seen.is_empty() {
+            return Ok(());
+        }
+        self.batch(now, seen)?;
+        let state = self.engine.state();
+        for node in state.nodes().filter(|node| node.owned.is_some()) {
+            if let Some(name) = &node.instance {
+                self.world.own(now, name, node.offering, state);
+            }
+        }
+        Ok(())
     }
 
     /// Whether everything was submitted, everything is over and nothing is left.

@@ -1,6 +1,11 @@
 //! Whole simulations: every job comes out, the nodes go back to zero, the books agree, and a crash changes nothing.
 
-use forebay_sim::drive::{AuditSchedule, SimOptions, SimOutcome, simulate};
+use forebay_kernel::ids::PoolId;
+use forebay_kernel::policy::{Policy, Pool, Undeclared};
+use forebay_kernel::state::owned::OwnedPool;
+use forebay_kernel::units::Rate;
+use forebay_sim::convert::OwnedFault;
+use forebay_sim::drive::{AuditSchedule, SimError, SimOptions, SimOutcome, simulate};
 use forebay_sim::market::Market;
 use forebay_sim::policies;
 use forebay_sim::trace::{Trace, TraceFormat, TraceJob, TraceNode, generate_trace};
@@ -61,7 +66,15 @@ fn who_has_waited_long_enough_is_taken_back() {
         max_wait_ms: wait,
         ..TraceJob::default()
     };
-    let fleet = [TraceNode { id: "n".into(), cpu_milli: 96_000, mem_mib: 786_432, gpus: 8, gpu_model: None, line: 2 }];
+    let fleet = [TraceNode {
+        id: "n".into(),
+        cpu_milli: 96_000,
+        mem_mib: 786_432,
+        gpus: 8,
+        gpu_model: None,
+        pool: None,
+        line: 2,
+    }];
     let jobs = [
         job("first", Some(60_000)),
         job("patient", None),
@@ -137,6 +150,7 @@ fn a_fixed_fleet_is_used_up_to_its_size() {
         mem_mib: 262_144,
         gpus: 8,
         gpu_model: Some("v100".into()),
+        pool: None,
         line: 0,
     };
     let fleet: Vec<TraceNode> = (0..4).map(node).collect();
@@ -145,6 +159,96 @@ fn a_fixed_fleet_is_used_up_to_its_size() {
     assert_eq!(card.completed, 200);
     assert_eq!(card.cost_usd.to_bits(), 0);
     assert!((1..=4).contains(&card.nodes_peak), "{} nodes", card.nodes_peak);
+}
+
+/// The same pool, and one of owned nodes at this price before it.
+fn with_owned(price: Rate) -> Policy {
+    let mut policy = policies::spot_first();
+    let owned = OwnedPool { labels: [("rack".to_owned(), vec!["ours".to_owned()])].into(), price };
+    policy.pools.push(Pool { name: "ours".to_owned(), owned: Some(owned), ..Pool::default() });
+    let Undeclared::Under { rule, .. } = &mut policy.undeclared else { panic!("anybody may submit") };
+    // As the compiler orders them.
+    rule.pools.insert(0, PoolId(1));
+    policy
+}
+
+#[test]
+fn owned_nodes_are_filled_first_and_what_they_lack_is_bought() {
+    let node = |n: usize| TraceNode {
+        id: format!("n{n}"),
+        cpu_milli: 96_000,
+        mem_mib: 393_216,
+        gpus: 8,
+        gpu_model: Some("t4".into()),
+        pool: None,
+        line: n as u64,
+    };
+    let trace = trace(generate_trace(6, 200));
+    let of = |count: usize, price: u64, every: Option<u64>| {
+        let fleet: Vec<TraceNode> = (0..count).map(node).collect();
+        let mut options = SimOptions::new(3, market());
+        options.audit = AuditSchedule::Every(50);
+        options.crash_every = every;
+        options.nodes = Some(&fleet);
+        let outcome = simulate(with_owned(Rate(price)), &trace, options).expect("it ends");
+        assert_eq!(outcome.violations, Vec::<String>::new(), "{count} nodes");
+        outcome.scorecard
+    };
+    let without = run(&trace, |_| {}).scorecard;
+    let [few, many] = [2, 200].map(|count| of(count, 0, None));
+    assert_eq!([few.completed, many.completed], [200, 200]);
+    assert!(few.cost_usd < without.cost_usd && few.cost_usd > 0.0 && few.nodes_launched > 0, "{few:?}");
+    assert_eq!((many.cost_usd.to_bits(), many.nodes_launched, many.spot_ratio.to_bits()), (0, 0, 0), "{many:?}");
+    assert!(many.assumptions.iter().any(|a| a.starts_with("200 owned nodes")), "{:?}", many.assumptions);
+    // Two nodes at 3 USD an hour, from the beginning to the end.
+    let priced = of(2, 3_000_000, None);
+    let by_kind = priced.cost_usd_by_kind.as_ref().expect("a simulation knows it");
+    assert!((by_kind.values().sum::<f64>() - priced.cost_usd).abs() < 1e-6, "{by_kind:?} of {}", priced.cost_usd);
+    assert!(
+        priced.cost_usd - few.cost_usd > 2.0 * 3.0 * few.makespan_s / 3600.0 - 1.0,
+        "{} {}",
+        priced.cost_usd,
+        few.cost_usd
+    );
+    let crashed = of(2, 3_000_000, Some(20));
+    assert_eq!(
+        serde_json::to_string(&crashed).unwrap(),
+        serde_json::to_string(&priced).unwrap(),
+        "a crash changes nothing"
+    );
+}
+
+#[test]
+fn an_owned_node_without_a_pool_is_told_with_its_line() {
+    let node = |pool: &str| TraceNode {
+        id: "n".into(),
+        cpu_milli: 1000,
+        mem_mib: 1000,
+        gpus: 1,
+        gpu_model: None,
+        pool: Some(pool.to_owned()),
+        line: 7,
+    };
+    let trace = trace(generate_trace(6, 5));
+    let fault = |nodes: &[TraceNode], policy: Policy| {
+        let mut options = SimOptions::new(3, market());
+        options.nodes = Some(nodes);
+        match simulate(policy, &trace, options) {
+            Err(SimError::Owned(fault)) => fault,
+            other => panic!("{other:?}"),
+        }
+    };
+    let policy = with_owned(Rate(0));
+    let unknown = fault(&[node("theirs")], policy.clone());
+    let pools = vec!["ours".to_owned()];
+    assert_eq!(unknown, OwnedFault::UnknownPool { line: 7, pool: "theirs".into(), pools });
+    assert_eq!(unknown.to_string(), "line 7: `theirs` is no pool of owned nodes in the policy; there are: ours");
+    let many = TraceNode { gpus: 72, ..node("ours") };
+    assert!(matches!(fault(&[many], policy.clone()), OwnedFault::TooManyGpus { line: 7, gpus: 72 }));
+    let mut two = policy;
+    let mine = Pool { name: "mine".to_owned(), ..two.pools[1].clone() };
+    two.pools.push(mine);
+    assert!(matches!(fault(&[TraceNode { pool: None, ..node("") }], two), OwnedFault::NoPool { line: 7, .. }));
 }
 
 #[test]

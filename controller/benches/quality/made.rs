@@ -61,6 +61,7 @@ pub fn packing(seed: u64, count: usize) -> (Vec<TraceJob>, Vec<TraceNode>) {
         mem_mib,
         gpus,
         gpu_model: Some(model.to_owned()),
+        pool: None,
         line: 0,
     };
     let nodes: Vec<TraceNode> = (0..count).map(|nth| node(nth, KINDS[pick(4)])).collect();

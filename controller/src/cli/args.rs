@@ -71,6 +71,7 @@ Examples:
 Examples:
   forebay simulate --policy policies/spot-first.yaml --trace trace.csv --json out.json
   forebay simulate --policy policies/teams.yaml --trace openb_pod_list.csv --trace-format openb --nodes nodes.csv
+  forebay simulate --policy owned-and-cloud.yaml --trace T.csv --nodes ours.csv   # burst to the cloud from a fleet of one's own
   forebay simulate --policy P.yaml --trace T.csv --market calm --seed 7")]
     Simulate(SimulateArgs),
     /// Measure what a trace or a data folder asks for: the seven inputs of the demand model, which bursts are noise and why.
@@ -404,7 +405,8 @@ pub struct SimulateArgs {
     /// Its format: normalized, openb, philly, helios, events. Default: as its first line tells.
     #[arg(long, value_name = "FORMAT")]
     pub trace_format: Option<String>,
-    /// Nodes that are paid for already, as CSV.
+    /// Nodes that are paid for already, as CSV: node,cpu_milli,mem_mib,gpus,gpu_model. With a pool of owned nodes in the policy they are its
+    /// nodes, and others are bought beside them (a column `pool` says which of several); else they are all that there is.
     #[arg(long, value_name = "FILE")]
     pub nodes: Option<PathBuf>,
     /// Instance types with their prices, as CSV: crates/catalog/data/README.md has the columns. Default: the built-in catalogue.

@@ -24,7 +24,7 @@ use std::time::Instant;
 pub(super) fn run(args: &SimulateArgs, out: Output) -> Result<Exit, Failure> {
     let compiled = compile_file(&args.policy, &types::catalogue(args.catalog.as_deref())?)?.1;
     let policy = compiled.policy;
-    all_bought(&args.policy, &policy)?;
+    owned_are_named(args, &policy)?;
     let mut trace = read_trace(&args.trace, args.trace_format.as_deref())?;
     route(&mut trace, &compiled.routes, args)?;
     let nodes = args.nodes.as_ref().map(trace::read_nodes).transpose().map_err(Failure::input)?;
@@ -44,7 +44,10 @@ pub(super) fn run(args: &SimulateArgs, out: Output) -> Result<Exit, Failure> {
     };
     let done = simulate(policy, &trace, options);
     bar.finish();
-    let outcome = done.map_err(|e| broken(&e))?;
+    let outcome = done.map_err(|error| match (&error, &args.nodes) {
+        (SimError::Owned(fault), Some(nodes)) => Failure::input(format_args!("{}: {fault}", nodes.display())),
+        _ => broken(&error),
+    })?;
     for violation in &outcome.violations {
         eprintln!("{} {violation}", out.err.bad("violation:"));
     }
@@ -59,12 +62,15 @@ pub(super) fn run(args: &SimulateArgs, out: Output) -> Result<Exit, Failure> {
     Ok(if sound { Exit::Done } else { Exit::Violations })
 }
 
-/// A simulated cluster has no nodes but those that are bought.
-fn all_bought(path: &Path, policy: &Policy) -> Result<(), Failure> {
-    let Some(pool) = policy.pools.iter().find(|pool| pool.owned.is_some()) else { return Ok(()) };
+/// A simulated cluster has no nodes but those that are bought, and those that are listed.
+fn owned_are_named(args: &SimulateArgs, policy: &Policy) -> Result<(), Failure> {
+    let Some(pool) = policy.pools.iter().find(|pool| pool.owned.is_some()).filter(|_| args.nodes.is_none()) else {
+        return Ok(());
+    };
     Err(Failure::input(format_args!(
-        "{}: pool `{}` has owned nodes, and a simulation has no cluster to find them in; simulate a copy of the policy without this pool",
-        path.display(),
+        "{}: pool `{}` has owned nodes, and a simulation has no cluster to find them in; list them: --nodes FILE with the columns \
+         node,cpu_milli,mem_mib,gpus,gpu_model, or simulate a copy of the policy without this pool",
+        args.policy.display(),
         pool.name
     )))
 }

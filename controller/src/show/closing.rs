@@ -112,10 +112,10 @@ impl Closing<'_> {
     }
 
     fn bought_on_spot(&self) -> f64 {
-        self.card.gpu_hours_bought * self.card.spot_ratio
+        (self.card.gpu_hours_bought - self.card.gpu_hours_owned) * self.card.spot_ratio
     }
 
-    /// How much of what was bought these hours are.
+    /// How much of all that was there these hours are.
     fn share(&self, hours: f64) -> String {
         let bought = self.card.gpu_hours_bought;
         if bought > 0.0 { percent(hours / bought) } else { "-".to_owned() }
@@ -123,12 +123,17 @@ impl Closing<'_> {
 
     fn capacity(&self) -> Vec<(&'static str, String)> {
         let of = |part: f64| format!("{:>16}  {:>7}", hours(part), self.share(part));
+        let (bought, owned) = (self.card.gpu_hours_bought, self.card.gpu_hours_owned);
+        let all = if owned > 0.0 { "bought and owned" } else { "bought" };
         let mut lines = vec![
-            ("bought", format!("{:>16}", hours(self.card.gpu_hours_bought))),
+            (all, format!("{:>16}", hours(bought))),
             ("  spot", of(self.bought_on_spot())),
-            ("  other", of(self.card.gpu_hours_bought - self.bought_on_spot())),
+            ("  other", of(bought - owned - self.bought_on_spot())),
             ("allocated", of(self.card.gpu_hours_allocated)),
         ];
+        if owned > 0.0 {
+            lines.insert(3, ("  owned", of(owned)));
+        }
         if let Some(busy) = self.card.gpu_hours_busy {
             lines.push(("busy", of(busy)));
         }
@@ -150,8 +155,9 @@ impl Closing<'_> {
     }
 
     fn money(&self) -> Vec<(&'static str, String)> {
+        let bought = self.card.gpu_hours_bought > self.card.gpu_hours_owned;
         let mut lines = vec![
-            ("spot ratio", self.share(self.bought_on_spot())),
+            ("spot ratio", if bought { percent(self.card.spot_ratio) } else { "-".to_owned() }),
             ("cost", usd(self.card.cost_usd)),
             // What the policy saves is more or less than that: under another one other nodes are bought.
             ("same nodes on demand", usd(self.card.cost_on_demand_only_usd)),

@@ -6,6 +6,7 @@ use super::closing::Closing;
 use crate::document::reason::reason_view;
 use crate::journal::{ArchiveReader, JournalError};
 use forebay_engine::engine::Engine;
+use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::decision::Outcome;
 use forebay_kernel::job::JobSpec;
 use forebay_kernel::state::State;
@@ -62,6 +63,7 @@ fn of_jobs(engine: &Engine, refused: u64, scores: JobScores) -> Scorecard {
         spot_reclaimed_runs: counters.reclaimed_runs,
         work_lost_gpu_hours: gpu_hours(ledger.lost),
         gpu_hours_bought: gpu_hours(all.bought),
+        gpu_hours_owned: gpu_hours(ledger.account(CapacityType::Owned).bought),
         gpu_hours_allocated: gpu_hours(all.allocated),
         gpu_hours_wasted: Wasted {
             boot: gpu_hours(all.boot),

@@ -4,7 +4,7 @@
 
 use forebay_kernel::units::Timestamp;
 
-use crate::convert::Assumptions;
+use crate::convert::{Assumptions, OwnedFault};
 use crate::market::Market;
 use crate::memory::MemoryError;
 use crate::score::Scorecard;
@@ -50,7 +50,7 @@ pub struct SimOptions<'a> {
     pub market: Market,
     /// The engine is dropped and recovered every so many decisions.
     pub crash_every: Option<u64>,
-    /// A fixed fleet in place of the policy's offerings.
+    /// The owned nodes of a policy that has a pool of them, beside what is bought; else a fixed fleet in place of the policy's offerings.
     pub nodes: Option<&'a [TraceNode]>,
     /// Boots that were measured.
     pub boots: BootTimes,
@@ -114,6 +114,9 @@ pub enum SimError {
         /// The open jobs' reasons, counted, with the first job of each.
         reasons: String,
     },
+    /// A node that is listed has no pool of owned nodes.
+    #[error(transparent)]
+    Owned(#[from] OwnedFault),
     /// A recovered engine differs from the live one.
     #[error("the state recovered after batch {batch} (at {now} ms) differs from the live one: {what}")]
     Diverged {

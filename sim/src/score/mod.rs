@@ -112,6 +112,8 @@ pub struct Scorecard {
     pub gpu_hours_requested: f64,
     /// GPU-hours of all nodes, from launch to gone.
     pub gpu_hours_bought: f64,
+    /// Of these, those of owned nodes, which were there without having been bought.
+    pub gpu_hours_owned: f64,
     /// GPU-hours held by jobs.
     pub gpu_hours_allocated: f64,
     /// GPU-hours of true activity, where the trace states it.
@@ -216,6 +218,7 @@ impl Sources<'_> {
             work_lost_to_reclaims_gpu_hours: gpu_hours(billing.lost_to_reclaims),
             gpu_hours_requested: gpu_hours(requested(self.trace)),
             gpu_hours_bought: gpu_hours(bill.gpu_time),
+            gpu_hours_owned: gpu_hours(billing.of(CapacityType::Owned).gpu_time),
             gpu_hours_allocated: gpu_hours(all.allocated),
             gpu_hours_busy: busy.then(|| gpu_hours(billing.busy)),
             gpu_hours_wasted: Wasted {
@@ -229,7 +232,7 @@ impl Sources<'_> {
             busy_over_allocated: busy.then(|| ratio(billing.busy.0, all.allocated.0)),
             utilization: busy.then(|| ratio(billing.busy.0, bill.gpu_time.0)),
             idle_node_hours: hours(all.idle_nodes),
-            spot_ratio: ratio(billing.of(CapacityType::Spot).gpu_time.0, bill.gpu_time.0),
+            spot_ratio: ratio(billing.of(CapacityType::Spot).gpu_time.0, billing.bought().0),
             cost_usd: dollars(bill.cost),
             cost_usd_by_kind: Some(parts_of_bill(&self.observer.cost_by_kind(state), bill.cost)),
             cost_on_demand_only_usd: dollars(bill.cost_on_demand),
@@ -302,7 +305,7 @@ impl Scorecard {
 /// What the engine's ledger and the world's billing do not agree on. Empty is what it should be.
 pub(crate) fn disagreements(ledger: &Ledger, billing: &Billing) -> Vec<String> {
     let mut list = Vec::new();
-    for capacity in [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand] {
+    for capacity in [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand, CapacityType::Owned] {
         let (account, bill) = (ledger.account(capacity), billing.of(capacity));
         if account.sum_of_kinds() != account.bought {
             let (sum, bought) = (account.sum_of_kinds().0, account.bought.0);

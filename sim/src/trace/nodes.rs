@@ -18,11 +18,14 @@ pub struct TraceNode {
     pub gpus: u32,
     /// The GPU's model in lower case; `None` where there is no GPU or the list does not name it.
     pub gpu_model: Option<String>,
+    /// Its pool, where a policy has owned nodes; `None` where the list does not say.
+    pub pool: Option<String>,
     /// The line that it is on.
     pub line: u64,
 }
 
-/// Reads `node,cpu_milli,mem_mib,gpus,gpu_model` or the published `sn,cpu_milli,memory_mib,gpu,model`, in the file's order.
+/// Reads `node,cpu_milli,mem_mib,gpus`, with `gpu_model` and `pool` where it has them, or the published
+/// `sn,cpu_milli,memory_mib,gpu,model`, in the file's order.
 ///
 /// # Errors
 /// Whatever is wrong with the file, with its line, column and value: see [`InputError`].
@@ -42,6 +45,7 @@ pub fn read_nodes(path: impl AsRef<Path>) -> Result<Vec<TraceNode>, InputError> 
             mem_mib: row.whole(mem, 1 << 30)?,
             gpus: row.small(gpus, 1024)?,
             gpu_model: name,
+            pool: row.maybe("pool").map(str::to_owned),
             line: row.line,
         });
     }

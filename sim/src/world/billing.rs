@@ -7,7 +7,7 @@ use forebay_kernel::catalog::{CapacityType, Offering};
 use forebay_kernel::ids::OfferingId;
 use forebay_kernel::units::{GpuTime, MilliGpu, Rate, Span, Spend, Timestamp};
 
-/// Time and money of instances of one capacity type, from launch to gone.
+/// Time and money of instances of one capacity type, from launch to gone; of owned nodes, for as long as they are there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bill {
     /// Node time.
@@ -34,7 +34,7 @@ struct Line {
 #[derive(Clone, Debug, Default)]
 pub struct Billing {
     lines: Vec<Line>,
-    bills: [Bill; 3],
+    bills: [Bill; 4],
     /// Instances that exist now.
     pub instances: u64,
     /// The most that existed at once.
@@ -82,6 +82,12 @@ impl Billing {
             sum.cost_on_demand += bill.cost_on_demand;
             sum
         })
+    }
+
+    /// GPU time of what was bought: owned nodes are there anyway.
+    #[must_use]
+    pub fn bought(&self) -> GpuTime {
+        GpuTime(self.all().gpu_time.0 - self.of(CapacityType::Owned).gpu_time.0)
     }
 
     /// The lowest price at which an offering was ever to be had.

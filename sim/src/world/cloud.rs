@@ -73,6 +73,8 @@ pub(super) struct Cloud {
     instances: Vec<Instance>,
     by_name: BTreeMap<String, usize>,
     existing: BTreeSet<usize>,
+    /// Nodes that nobody bought. They are in no listing of the cloud's, and are never taken back.
+    owned: Vec<usize>,
 }
 
 impl World {
@@ -284,6 +286,24 @@ impl World {
         self.cloud.existing.insert(ix);
         self.cloud.instances.push(instance);
         ix
+    }
+
+    /// A node that nobody bought is there from now on, and runs may be started on it. `state` has seen it.
+    pub fn own(&mut self, now: Timestamp, name: &str, offering: OfferingId, state: &State) {
+        self.know(state);
+        if self.find(name).is_some() {
+            return;
+        }
+        let ix = self.cloud.instances.len();
+        let node = Instance::new(name.to_owned(), PurchaseId(0), offering, now);
+        self.cloud.instances.push(Instance { ready: true, ..node });
+        self.cloud.by_name.insert(name.to_owned(), ix);
+        self.cloud.owned.push(ix);
+    }
+
+    /// Nodes that nobody bought.
+    pub(super) fn owned(&self) -> impl Iterator<Item = &Instance> + '_ {
+        self.cloud.owned.iter().filter_map(|ix| self.cloud.instances.get(*ix))
     }
 
     /// An instance of another cloud than this world's: runs may be started on it. For a real cloud with a simulated cluster.

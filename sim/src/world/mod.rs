@@ -300,7 +300,7 @@ impl World {
     #[must_use]
     pub fn billing(&self, now: Timestamp) -> Billing {
         let mut billing = self.billing.clone();
-        for instance in self.existing() {
+        for instance in self.existing().chain(self.owned()) {
             billing.bill(instance.offering, instance.launched, now);
         }
         billing

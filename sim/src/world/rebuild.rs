@@ -18,6 +18,10 @@ pub(super) fn instances(world: &mut World, state: &State) {
     let now = state.now();
     for node in state.nodes() {
         let Some(name) = &node.instance else { continue };
+        if node.owned.is_some() {
+            world.own(node.since, name, node.offering, state);
+            continue;
+        }
         let mut instance = Instance::new(name.clone(), node.purchase, node.offering, node.since);
         instance.ready = node.phase != NodePhase::Booting;
         instance.reclaim_at = node.reclaim_at;
