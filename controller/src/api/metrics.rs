@@ -6,15 +6,19 @@
 use super::Api;
 use super::auth::Scraper;
 use super::error::ApiError;
-use super::visible;
+use super::{archive, visible};
+use crate::cost::CostBasis;
 use crate::driver::QueryContext;
-use crate::metrics::family::{CONTENT_TYPE, text};
-use crate::metrics::{engine, outside};
+use crate::metrics::family::{CONTENT_TYPE, Family, text};
+use crate::metrics::{engine, outside, spend};
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use forebay_engine::engine::Engine;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
+
+/// Times that the ledger is asked: a position passes only while another scrape is answered, or two snapshots are written.
+const TRIES: u32 = 3;
 
 pub(super) async fn metrics(State(api): State<Api>, Scraper { who, all }: Scraper) -> Result<Response, ApiError> {
     let (preemptions, activity) = (Arc::clone(&api.preemptions), Arc::clone(&api.activity));
@@ -23,11 +27,13 @@ pub(super) async fn metrics(State(api): State<Api>, Scraper { who, all }: Scrape
         let mut families = engine::cluster(state);
         if all {
             families.extend(engine::jobs(state));
+            families.push(engine::waiting(engine));
         }
         let shows = |queue: &str| all || visible::queue_takes(state, &who, queue);
         families.extend(activity.queue_families(shows));
+        families.extend(engine::queues(state, shows));
         families.extend(preemptions.families(shows, |job| all || visible::sees(state, &who, job)));
-        families
+        (families, all.then(|| CostBasis::of(state)))
     };
     let paused = api.handle.watch().borrow().paused.clone();
     let mut families = outside::process(paused.as_deref());
@@ -35,12 +41,39 @@ pub(super) async fn metrics(State(api): State<Api>, Scraper { who, all }: Scrape
     if let Some(policy) = &api.policy {
         families.extend(outside::policy(&policy.changes()));
     }
-    families.extend(api.handle.query_async(ask).await?);
-    if all {
+    let (asked, basis) = api.handle.query_async(ask).await?;
+    families.extend(asked);
+    if let Some(basis) = basis {
+        families.extend(money(&api, basis).await);
         families.extend(api.activity.agent_families());
         families.extend(outside::sources(api.sources.view(&api.handle)));
     }
     let failed = |e: std::fmt::Error| ApiError::new(500, "MetricsUnwritten", e.to_string(), "report this");
     let body = text(families).map_err(failed)?;
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE), (header::CACHE_CONTROL, "no-store")], body).into_response())
+}
+
+/// What the ledger says by whom. Empty where it cannot be read now, which the log says: a counter that is left out is no zero.
+async fn money(api: &Api, first: CostBasis) -> Vec<Family> {
+    let mut basis = first;
+    for _ in 0..TRIES {
+        let accounts = Arc::clone(&api.accounts);
+        let read = archive::read(api, move |archive| {
+            accounts.lock().unwrap_or_else(PoisonError::into_inner).at(&basis, archive)
+        });
+        match read.await {
+            Ok(Some(accounts)) => return spend::families(&accounts),
+            // Another scrape, or the sums, are past it.
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(?error, "the spending of queues is left out of the metrics");
+                return Vec::new();
+            }
+        }
+        match api.handle.query_async(|engine, _| CostBasis::of(engine.state())).await {
+            Ok(later) => basis = later,
+            Err(_) => return Vec::new(),
+        }
+    }
+    Vec::new()
 }

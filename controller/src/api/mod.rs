@@ -45,6 +45,7 @@ use crate::audit_log::AuditLog;
 use crate::checkpoints::Checkpoints;
 use crate::cluster::{AgentTokens, ClusterLogs, ClusterNotes};
 use crate::config::tokens::{Tokens, Who};
+use crate::cost::SpendAccounts;
 use crate::driver::{DriverHandle, QueryContext};
 use crate::journal::ArchiveReader;
 use crate::metrics::preemptions::Preemptions;
@@ -60,7 +61,7 @@ use forebay_wire::intake::Router as Routes;
 use room::Room;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use waiters::Waiters;
@@ -80,6 +81,8 @@ struct Api {
     pub room: Room,
     /// Runs that were stopped, as they are counted.
     pub preemptions: Arc<Preemptions>,
+    /// What was spent by whom, for metrics.
+    pub accounts: Arc<Mutex<SpendAccounts>>,
     /// What agents have observed of workers.
     pub activity: Arc<ActivityBook>,
     /// Becomes true when the server is to end, so that open streams and waits end too.
@@ -153,6 +156,7 @@ pub async fn serve(listener: TcpListener, serving: ApiOptions, ending: watch::Re
         local: Arc::new(Who::local()),
         room: Room::default(),
         preemptions,
+        accounts: Arc::default(),
         activity: Arc::default(),
         ending: ending.clone(),
     };

@@ -45,13 +45,15 @@ pub struct CostBasis {
     /// The engine's time.
     pub now: Timestamp,
     /// What is used and not charged yet.
-    open: Vec<Charge>,
+    pub(super) open: Vec<Charge>,
     /// Who the jobs are that are still here.
-    jobs: BTreeMap<JobId, BilledJob>,
+    pub(super) jobs: BTreeMap<JobId, BilledJob>,
     offerings: Vec<BilledOffering>,
     pools: Vec<String>,
     /// What was spent before the ledger knew by whom.
     pub(super) began: BillingBegan,
+    /// Labels of jobs that it can be asked by.
+    pub(super) labels: Vec<String>,
     /// Of the zone whose days it has: local time less UTC in seconds, each from its instant on.
     pub(super) offsets: Vec<(Timestamp, i32)>,
     /// What all nodes cost, exactly.
@@ -80,6 +82,7 @@ impl CostBasis {
             offerings: state.offerings().iter().map(billed).collect(),
             pools: state.billing().map(|billing| billing.pools().to_vec()).unwrap_or_default(),
             began: state.billing().map_or_else(|| all_before(state), |billing| *billing.began()),
+            labels: rule.labels,
             offsets: rule.offsets,
             nodes_cost: state.ledger_now().total().cost,
         }

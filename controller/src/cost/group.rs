@@ -93,7 +93,7 @@ impl std::fmt::Display for CostBy {
 }
 
 /// A row while it is being added up.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Sum {
     /// What it cost.
     pub(super) cost: Exact,

@@ -5,10 +5,13 @@
 //!   -> by queue, tenant, tier, label, pool, capacity, type, kind, day, job -> exact sums -> micro-dollars by largest remainder
 //! ```
 //!
+//! Sums that only grow are kept up with beside it, batch by batch (accounts.rs), for who asks every few seconds.
+//!
 //! A server and a folder go the same way from here on, so they give the same figures.
 //!
 //! Never: a float in a sum, a row that is left out, money that the ledger has not.
 
+mod accounts;
 mod basis;
 mod focus;
 mod group;
@@ -16,9 +19,11 @@ mod money;
 mod range;
 mod spread;
 
+pub use accounts::{AccountLine, AccountSum, SpendAccounts};
 pub use basis::{BalanceCheck, CostBasis};
 pub use focus::{FOCUS_COLUMNS, focus_csv};
 pub use group::{CostBy, CostByFault, bill, job_cost};
+pub use money::decimal;
 pub use range::{CostRange, CostRangeFault, Slots};
 pub use spread::{SpreadFault, spread_bill};
 

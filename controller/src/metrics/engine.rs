@@ -1,15 +1,17 @@
 //! What the engine's state says: nodes, GPUs and money by pool and capacity type, stock, jobs. One look at a state between two batches.
 //!
-//! Never: a look at every job. Those that hold places are as few as GPUs; those that wait, maybe a million, are counted already.
+//! Never: a look at every job. Those that hold places are as few as GPUs; those that wait, maybe a million, are counted by class.
 
 use super::family::Family;
 use crate::document::write::{dollars, gpus};
+use forebay_engine::engine::Engine;
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::event::LaunchError;
-use forebay_kernel::ids::PoolId;
-use forebay_kernel::state::State;
+use forebay_kernel::ids::{PoolId, QueueId};
+use forebay_kernel::reason::Reason;
 use forebay_kernel::state::jobs::Phase;
-use forebay_kernel::units::{MilliGpu, Rate};
+use forebay_kernel::state::{Class, State};
+use forebay_kernel::units::{MilliGpu, Rate, Span};
 use std::collections::BTreeMap;
 
 const CAPACITY_TYPES: [CapacityType; 4] =
@@ -29,6 +31,18 @@ const LAUNCH_ERRORS: [LaunchError; 8] = [
 ];
 
 const BRAKES: [&str; 6] = ["buying", "admission", "preemption", "queue", "pool", "node"];
+
+/// Queues that have a label of their own.
+const MOST_QUEUES: usize = 200;
+
+/// The label of the others.
+const OTHER: &str = "other";
+
+/// Sets of like jobs that are asked why they wait. It bounds what a scrape takes on the driver's thread.
+const MOST_ASKED: usize = 1000;
+
+/// The reason of those that are not asked.
+const NOT_ASKED: &str = "NotAsked";
 
 const OUTCOMES: [&str; 4] = ["completed", "failed", "cancelled", "rejected"];
 
@@ -159,6 +173,84 @@ fn brakes(state: &State) -> [Family; 2] {
     let held = state.index().held_back.len() as u64;
     let help = "Jobs that would wait in the order, had an operator not paused admission or held their queue.";
     [brakes, Family::gauge("jobs_held_back", help).with(&[], held)]
+}
+
+/// What a queue has now.
+#[derive(Clone, Copy, Default)]
+struct InQueue {
+    waiting: u64,
+    running: u64,
+    gpus_waiting: u64,
+    /// How long the first of a class has waited, the longest of all classes.
+    first_waits: Span,
+}
+
+impl InQueue {
+    fn add(&mut self, more: InQueue) {
+        self.waiting += more.waiting;
+        self.running += more.running;
+        self.gpus_waiting += more.gpus_waiting;
+        self.first_waits = self.first_waits.max(more.first_waits);
+    }
+}
+
+/// Jobs by queue: of those that `shows`, the declared ones before others as far as there are labels, and the rest together.
+#[must_use]
+pub fn queues(state: &State, shows: impl Fn(&str) -> bool) -> [Family; 3] {
+    let mut found: BTreeMap<QueueId, InQueue> = BTreeMap::new();
+    // By class: a million jobs have a few of them.
+    for (id, progress) in &state.index().progress {
+        let Some(Class { shape, .. }) = state.classes.get(*id) else { continue };
+        let first = state.index().first_queued(*id).and_then(|key| Some(state.job(key.job)?.0.arrival));
+        // A replica is no job of its own: its service is one. What it waits for counts all the same.
+        let jobs = |count: u32| if shape.service.is_none() { u64::from(count) } else { 0 };
+        found.entry(shape.queue).or_default().add(InQueue {
+            waiting: jobs(progress.waiting),
+            running: jobs(progress.running),
+            gpus_waiting: u64::from(progress.waiting) * shape.gang.gpu_share().0,
+            first_waits: first.map_or(Span::ZERO, |first| state.now().since(first)),
+        });
+    }
+    let declared = |path: &str| state.policy().is_some_and(|policy| policy.queues.contains_key(path));
+    let mut named: Vec<(&str, InQueue)> =
+        state.queues().iter().map(|(id, row)| (row.path.as_str(), found.remove(&id).unwrap_or_default())).collect();
+    named.extend(
+        state.policy().iter().flat_map(|policy| policy.queues.keys()).map(|path| (path.as_str(), InQueue::default())),
+    );
+    named.retain(|(path, _)| shows(path));
+    named.sort_by_key(|(path, there)| (!declared(path), *path, there.waiting + there.running == 0));
+    named.dedup_by_key(|(path, _)| *path);
+    let mut labelled: BTreeMap<&str, InQueue> = BTreeMap::new();
+    for (at, (path, there)) in named.into_iter().enumerate() {
+        labelled.entry(if at < MOST_QUEUES { path } else { OTHER }).or_default().add(there);
+    }
+    let mut jobs =
+        Family::gauge("queue_jobs", "Jobs of a queue that are not over: those without a worker, and those with one.");
+    let mut gpus_waiting = Family::gauge("queue_gpus_waiting", "GPUs and parts of GPUs that jobs of a queue wait for.");
+    let help = "For how long the first in order of those that wait has waited, since it was accepted.";
+    let mut first = Family::gauge("queue_head_wait", help).unit("seconds");
+    for (queue, there) in labelled {
+        jobs.set(&[("queue", queue), ("state", "waiting")], there.waiting);
+        jobs.set(&[("queue", queue), ("state", "running")], there.running);
+        gpus_waiting.set(&[("queue", queue)], gpus(there.gpus_waiting));
+        first.set(&[("queue", queue)], there.first_waits.0 as f64 / 1000.0);
+    }
+    [jobs, gpus_waiting, first]
+}
+
+/// Jobs that wait, by why the first of those like them does.
+#[must_use]
+pub fn waiting(engine: &Engine) -> Family {
+    let index = engine.state().index();
+    let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
+    for (at, (class, jobs)) in index.queued.iter().enumerate() {
+        let first = jobs.first().filter(|_| at < MOST_ASKED);
+        let code = first.map_or(NOT_ASKED, |key| engine.why(key.job).map_or(NOT_ASKED, Reason::code));
+        *counts.entry(code).or_default() += index.positions.total(*class);
+    }
+    let help = "Jobs that wait in their order, by the code of the reason of the first of those like them.";
+    let family = Family::gauge("jobs_waiting", help);
+    counts.into_iter().fold(family, |family, (reason, count)| family.with(&[("reason", reason)], count))
 }
 
 /// Jobs, statuses and events of all tenants.

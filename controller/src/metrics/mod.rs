@@ -3,6 +3,7 @@
 //! ```text
 //! statuses --(a task counts)--> preemptions --+
 //! engine ----(one question a scrape)----------+--> families --> text
+//! journal, by way of cost/accounts.rs ---------+
 //! registry of sources, sinks and the cloud ---+
 //! ```
 //!
@@ -14,3 +15,4 @@ pub mod engine;
 pub mod family;
 pub mod outside;
 pub mod preemptions;
+pub mod spend;

@@ -6,11 +6,13 @@ mod focus;
 mod recomputed;
 mod rows;
 
-use forebay::cost::{CostBasis, CostBy, CostRange, NobodysShare, bill, of_folder, ranged};
+use forebay::cost::{
+    AccountLine, AccountSum, CostBasis, CostBy, CostRange, NobodysShare, SpendAccounts, bill, of_folder, ranged,
+};
 use forebay::document::write::summary;
 use forebay::driver::{ClockMode, Finished, LoopEnd, Settings, WorldMaker, load, start};
 use forebay::intake::PolicyRoutes;
-use forebay::journal::{FILE, RecoveredPart, SpendTotals, SqliteJournal};
+use forebay::journal::{ArchiveReader, FILE, RecoveredPart, SpendTotals, SqliteJournal};
 use forebay::metrics::engine::cluster;
 use forebay::metrics::family::text;
 use forebay_catalog::Catalogue;
@@ -98,12 +100,47 @@ fn scraped(machine: &StateMachine) -> (i64, i64) {
     (values.iter().map(|usd| (usd * 1e6).round() as i64).sum(), values.len() as i64)
 }
 
+/// The accounts that metrics tell are the bill's rows: each line rounded by itself, what is nobody's together.
+fn accounts_agree(accounts: &BTreeMap<AccountLine, AccountSum>, expected: &Named, at: &str) {
+    let mut found: BTreeMap<(&str, String), (i64, i64)> = BTreeMap::new();
+    for (line, sum) in accounts {
+        let key = match line {
+            AccountLine::Queue(name, _) => ("queue", name.clone()),
+            AccountLine::Tier(name, _) => ("tier", name.clone()),
+            AccountLine::Label(name, value, _) if name == "team" => ("label:team", value.clone()),
+            AccountLine::Label(_, value, _) => ("label:costCenter", value.clone()),
+            AccountLine::Waste(kind, _) => ("kind", kind.as_str().to_owned()),
+        };
+        let row = found.entry(key).or_default();
+        *row = (row.0 + sum.micro_dollars as i64, row.1 + 1);
+    }
+    let mut rows: BTreeMap<(&str, String), i64> = BTreeMap::new();
+    for by in ["queue", "tier", "label:team", "label:costCenter", "kind"] {
+        for (key, [micro, ..]) in expected.rows(by) {
+            let name = match by {
+                "kind" if key == "worked" => continue,
+                "kind" => key,
+                _ if key.starts_with("(no ") => "(none)".to_owned(),
+                _ if key.starts_with('(') => "(nobody)".to_owned(),
+                _ => key,
+            };
+            *rows.entry((by, name)).or_default() += micro;
+        }
+    }
+    assert_eq!(found.keys().collect::<Vec<_>>(), rows.keys().collect::<Vec<_>>(), "accounts at {at}");
+    for (key, micro) in rows {
+        let (told, lines) = found[&key];
+        assert!((told - micro).abs() <= lines, "{key:?} at {at}: told {told} of {lines} lines, and it is {micro}");
+    }
+}
+
 /// Makes the bill again record by record, and compares it `samples` times on the way and at the end with the engine's and the folder's.
 fn made_again(folder: &Path, samples: usize, slot_ms: u64) -> Named {
     let all = batches(folder);
     let (mut machine, mut expected) = (StateMachine::default(), Named::in_slots_of(slot_ms));
     let mut charges = SpendTotals::new();
     let mut jobs: BTreeMap<JobId, BilledJob> = BTreeMap::new();
+    let (mut accounts, archive) = (SpendAccounts::default(), ArchiveReader::open(folder).unwrap());
     let every = (all.len() / samples).max(1);
     for (at, batch) in (1..).zip(&all) {
         expected.bill.pass_time(&machine, batch.tick.now);
@@ -130,6 +167,8 @@ fn made_again(folder: &Path, samples: usize, slot_ms: u64) -> Named {
         let basis = CostBasis::of(&machine);
         let (all_charges, all_jobs) = ranged(&basis, charges.clone(), jobs.clone(), &CostRange::default()).unwrap();
         let position = machine.counters().next_seq.to_string();
+        let told = accounts.at(&basis, &archive).unwrap().expect("nothing was added up yet");
+        accounts_agree(&told, &expected, &position);
         for by in BY {
             agrees(by, &bill(&by.parse().unwrap(), &basis, &all_charges, &all_jobs), &expected, &position);
         }

@@ -15,6 +15,7 @@ const POLICY: &str = "apiVersion: forebay/v1
 kind: Policy
 metadata: {name: one-node}
 limits: {nodes: 1, spend: 100 USD/h}
+billing: {labels: [team]}
 tiers:
   critical: {priority: 1000, buys: on-demand}
   low: {priority: 0, buys: on-demand, stoppableBy: [critical]}
@@ -75,6 +76,23 @@ fn a_preempted_job_is_counted_under_its_queue_and_is_the_exemplar() {
     assert!(running.value("forebay_spend_rate_usd_per_hour", &place).is_some_and(|rate| rate > 0.1), "{running:?}");
     assert!(running.value("forebay_spend_usd", &[place[1]]).is_some_and(|spend| spend > 0.0), "{running:?}");
     assert_eq!(running.families["forebay_preemptions"].points.len(), 0, "{running:?}");
+    assert_eq!(running.value("forebay_queue_jobs", &[("queue", HOSTILE), ("state", "running")]), Some(1.0));
+    assert_eq!(running.value("forebay_queue_jobs", &[("queue", "urgent"), ("state", "waiting")]), Some(0.0));
+    queues_add_up(&running);
+
+    // Whoever waits is counted with the reason.
+    posted(&server, &submission("waits", "rest", 60));
+    let waits = || {
+        let read = metrics(&server);
+        let waiting = read.value("forebay_queue_jobs", &[("queue", "rest"), ("state", "waiting")]);
+        let why = read.value("forebay_jobs_waiting", &[("reason", "Ceiling")]);
+        let gpus = read.value("forebay_queue_gpus_waiting", &[("queue", "rest")]);
+        let head =
+            read.value("forebay_queue_head_wait_seconds", &[("queue", "rest")]).is_some_and(|waited| waited > 0.0);
+        let all = (waiting, why, gpus, head);
+        if all == (Some(1.0), Some(1.0), Some(1.0), true) { Ok(()) } else { Err(format!("{all:?}")) }
+    };
+    until("one waits for the ceiling", SOON, waits);
 
     posted(&server, &submission("query", "urgent", 60));
     let of = [("queue", HOSTILE), ("cause", "preempted")];
@@ -85,11 +103,28 @@ fn a_preempted_job_is_counted_under_its_queue_and_is_the_exemplar() {
     let exemplar = LabelSet::from([("attempt".to_owned(), "1".to_owned()), ("job".to_owned(), job.clone())]);
     // A replay's times are the file's: the exemplar has none.
     assert_eq!((point.value, point.exemplar.as_ref()), (1.0, Some(&(exemplar, 1.0, None))));
+    queues_add_up(&after);
+    for family in ["forebay_waste_usd", "forebay_waste_gpu_hours"] {
+        for kind in ["boot", "lost"] {
+            let wasted = after.value(family, &[("kind", kind), ("pool", "default")]);
+            assert!(wasted.is_some_and(|wasted| wasted > 0.0), "{family} {kind}: {wasted:?}");
+        }
+    }
     assert_eq!(after.families["forebay_preemptions"].points.len(), 1, "{after:?}");
     let (_, statuses) = server.send("GET", "/v1/status?after=0&follow=false", &[], &[]);
     let events = statuses.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
     let said: Vec<Value> = events.filter(|event| event["type"] == "status.preempted").collect();
     assert_eq!((said.len(), &said[0]["data"]["job"], &said[0]["data"]["attempt"]), (1, &json!(job), &json!(1)));
+}
+
+/// What queues, tiers and values of labels have cost is what all nodes have, each point rounded by itself.
+fn queues_add_up(read: &Exposition) {
+    let all = |family: &str| read.families[family].points.iter().map(|point| (point.value * 1e6).round() as i64);
+    let (spend, count) = (all("forebay_spend_usd").sum::<i64>(), all("forebay_spend_usd").count());
+    for family in ["forebay_queue_spend_usd", "forebay_tier_spend_usd", "forebay_label_spend_usd"] {
+        let (sum, lines) = (all(family).sum::<i64>(), all(family).count());
+        assert!(sum > 0 && (sum - spend).unsigned_abs() as usize <= lines + count, "{family}: {sum} of {spend}");
+    }
 }
 
 #[test]
@@ -148,6 +183,10 @@ fn a_reader_sees_its_own_queues_and_no_sources_and_monitoring_everything() {
         let own = metrics_of(&server, "team-a");
         assert!(all.families.contains_key(family), "{family}");
         assert_eq!(own.families.contains_key(family), family == "forebay_nodes", "{family}");
+        assert!(
+            !own.families.contains_key("forebay_queue_spend_usd") && !own.families.contains_key("forebay_jobs_waiting")
+        );
+        assert!(own.point("forebay_queue_jobs", &[("queue", "b"), ("state", "waiting")]).is_none(), "{own:?}");
     }
     assert_eq!(ask(&server, "pusher", "GET", "/metrics", None).0, 403);
 }

@@ -15,7 +15,7 @@ mod read;
 mod roll_up;
 
 pub(crate) use read::read_folder;
-pub use read::{FolderSpend, SpendQuery, SpendRead, SpendTotals, read_folder_spend};
+pub use read::{ChargedBetween, FolderSpend, SpendQuery, SpendRead, SpendTotals, read_folder_spend};
 pub use roll_up::roll_up;
 
 use crate::database::{Database, RowFault, insert_sealed, sealed, signed};

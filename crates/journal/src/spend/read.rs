@@ -61,7 +61,26 @@ pub enum SpendRead {
     Passed,
 }
 
+/// What some batches have charged, in their order, and who the jobs are.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ChargedBetween {
+    /// What was charged.
+    pub charges: Vec<Charge>,
+    /// Who the jobs are that were charged.
+    pub jobs: BTreeMap<JobId, BilledJob>,
+}
+
 impl ArchiveReader {
+    /// What the batches from one position on and before another have charged. `None`: some of it is in sums by now, with what was charged
+    /// before it or after it; [`ArchiveReader::spend`] tells all of it.
+    ///
+    /// # Errors
+    /// The journal cannot be read, or a row is damaged.
+    pub fn charged_between(&self, from: Seq, to: Seq) -> Result<Option<ChargedBetween>, JournalError> {
+        let db = self.db();
+        in_one_view(&db, || between(&db, from, to))
+    }
+
     /// What was charged by the batches before a position.
     ///
     /// # Errors
@@ -126,6 +145,24 @@ fn in_one_view<T>(db: &Database, read: impl FnOnce() -> Result<T, JournalError>)
     let found = read()?;
     view.finish().map_err(|e| db.sqlite(e))?;
     Ok(found)
+}
+
+fn between(db: &Database, from: Seq, to: Seq) -> Result<Option<ChargedBetween>, JournalError> {
+    if !is_there(db)? {
+        return Ok(Some(ChargedBetween::default()));
+    }
+    if rolled_upto(db)? > from.0 {
+        return Ok(None);
+    }
+    let sql = "SELECT seq, body, crc32c FROM charges WHERE seq >= ?1 AND seq < ?2 ORDER BY seq";
+    let rows = db.rows(sql, [signed(from.0), signed(to.0)], batch_charges)?;
+    let charges: Vec<Charge> = rows.into_iter().flatten().collect();
+    let ids: BTreeSet<JobId> = charges.iter().filter_map(|charge| charge.key.job).collect();
+    let mut jobs = BTreeMap::new();
+    for id in ids {
+        jobs.extend(job_of(db, id)?.map(|job| (id, job)));
+    }
+    Ok(Some(ChargedBetween { charges, jobs }))
 }
 
 fn read(db: &Database, query: &SpendQuery) -> Result<SpendRead, JournalError> {

@@ -74,6 +74,23 @@ fn what_was_charged_is_the_same_while_it_is_added_up() {
     }
     // 300 batches, the last but one snapshot after 240.
     assert_eq!((rows(&journal, "charges"), rows(&journal, "spend")), (60, 24 * 6));
+    // What came between two positions is what the later one has more, unless it is in sums by now.
+    let reader = journal.archive_reader().unwrap();
+    for (from, to) in [(239, 299), (260, 261), (270, 270), (100, 299)] {
+        let found = reader.charged_between(positions[from], positions[to]).unwrap();
+        let mut more = expected(from as u64 + 1);
+        let Some(between) = found else {
+            assert!(from < 239, "{from} is in no sum");
+            continue;
+        };
+        assert!(between.jobs.iter().all(|(id, job)| job.queue == format!("q{}", id.0)), "{between:?}");
+        for Charge { key, amount } in between.charges {
+            *more.entry(key).or_default() += amount;
+        }
+        more.retain(|_, amount| *amount != 0);
+        assert_eq!(more, expected(to as u64 + 1), "{from} to {to}");
+    }
+    assert_eq!(reader.charged_between(positions[100], positions[299]).unwrap(), None);
     // A position that the sums have passed is told, and one that they have not is exact.
     assert_eq!(found(&journal, &SpendQuery::all(positions[100])), None);
     assert_eq!(found(&journal, &SpendQuery::all(positions[250])), Some(expected(251)));

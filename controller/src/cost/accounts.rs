@@ -1,0 +1,195 @@
+//! What was spent until now, by queue, tier and billed label, and what was wasted: sums that are kept up with the journal.
+//!
+//! ```text
+//! a question, at a position
+//!   what batches have charged since the last one (journal)  ->  added to the sums
+//!   what is open at the position (state)                    ->  added for this answer alone
+//! ```
+//!
+//! They are what a bill of everything says at the same position, where a name has a line of its own. Never: more names than are allowed lines of
+//! their own; the others share one. Never less than was told before.
+
+use super::basis::CostBasis;
+use super::group::Sum;
+use crate::journal::{ArchiveReader, JournalError, SpendQuery, SpendRead};
+use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::ids::{JobId, Seq};
+use forebay_kernel::state::billing::{BilledJob, Charge, ChargeKey, ChargeKind};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Queues that have a line of their own, tiers too, and values of all labels together.
+const MOST_NAMES: usize = 200;
+
+/// The line of the others.
+const OTHER: &str = "other";
+
+/// The line of what is no job's.
+const NOBODY: &str = "(nobody)";
+
+/// The line of what was spent before the ledger knew by whom.
+const BEFORE: &str = "(before)";
+
+/// The value of a label that a job does not have.
+const WITHOUT: &str = "(none)";
+
+/// A line of an account.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum AccountLine {
+    /// A queue's, by how capacity was paid for.
+    Queue(String, CapacityType),
+    /// A tier's.
+    Tier(String, CapacityType),
+    /// The value of a label that the policy bills by.
+    Label(String, String, CapacityType),
+    /// What it was, if it was not work, in a pool.
+    Waste(ChargeKind, String),
+}
+
+/// What a line has come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AccountSum {
+    /// Micro-dollars.
+    pub micro_dollars: i128,
+    /// Thousandths of a GPU x milliseconds.
+    pub gpu_time: i128,
+}
+
+/// All lines, up to a position.
+#[derive(Debug, Default)]
+pub struct SpendAccounts {
+    upto: Option<Seq>,
+    sums: BTreeMap<AccountLine, Sum>,
+    names: Names,
+    /// The labels that they know.
+    labels: Vec<String>,
+    /// What was told last.
+    told: BTreeMap<AccountLine, AccountSum>,
+}
+
+/// Names that have lines of their own.
+#[derive(Debug, Default)]
+struct Names {
+    queues: BTreeSet<String>,
+    tiers: BTreeSet<String>,
+    labels: BTreeSet<(String, String)>,
+}
+
+/// Who the jobs are that are charged.
+type Jobs = BTreeMap<JobId, BilledJob>;
+
+fn own<T: Ord + Clone>(names: &mut BTreeSet<T>, name: &T) -> bool {
+    names.contains(name) || (names.len() < MOST_NAMES && names.insert(name.clone()))
+}
+
+impl Names {
+    /// The lines of a charge.
+    fn lines(&mut self, basis: &CostBasis, key: &ChargeKey, jobs: &Jobs) -> Vec<AccountLine> {
+        let capacity = basis.offering(key.offering).map_or(CapacityType::OnDemand, |offer| offer.capacity);
+        let nobody = (NOBODY.to_owned(), NOBODY.to_owned());
+        let job = key.job.and_then(|id| jobs.get(&id));
+        let (queue, tier) = match (key.job, job) {
+            (None, _) => nobody,
+            (Some(_), None) => (OTHER.to_owned(), OTHER.to_owned()),
+            (Some(_), Some(job)) => (
+                if own(&mut self.queues, &job.queue) { job.queue.clone() } else { OTHER.to_owned() },
+                if own(&mut self.tiers, &job.tier) { job.tier.clone() } else { OTHER.to_owned() },
+            ),
+        };
+        let mut lines = vec![AccountLine::Queue(queue, capacity), AccountLine::Tier(tier, capacity)];
+        for name in &basis.labels {
+            let value = match (key.job, job.and_then(|job| job.labels.get(name))) {
+                (None, _) => NOBODY.to_owned(),
+                (Some(_), None) => WITHOUT.to_owned(),
+                (Some(_), Some(value)) if own(&mut self.labels, &(name.clone(), value.clone())) => value.clone(),
+                _ => OTHER.to_owned(),
+            };
+            lines.push(AccountLine::Label(name.clone(), value, capacity));
+        }
+        if key.kind != ChargeKind::Worked {
+            lines.push(AccountLine::Waste(key.kind, basis.pool(key.pool).to_owned()));
+        }
+        lines
+    }
+
+    fn add(
+        &mut self,
+        sums: &mut BTreeMap<AccountLine, Sum>,
+        basis: &CostBasis,
+        charge: (&ChargeKey, i128),
+        jobs: &Jobs,
+    ) {
+        let (key, amount) = charge;
+        for line in self.lines(basis, key, jobs) {
+            sums.entry(line).or_default().add_charge(basis, key, amount);
+        }
+    }
+}
+
+impl SpendAccounts {
+    /// All lines at a position, after the journal's charges up to there have been added. `None`: it has passed that position, so ask for a later
+    /// one.
+    ///
+    /// # Errors
+    /// The journal cannot be read, or a row is damaged.
+    pub fn at(
+        &mut self,
+        basis: &CostBasis,
+        archive: &ArchiveReader,
+    ) -> Result<Option<BTreeMap<AccountLine, AccountSum>>, JournalError> {
+        if self.upto.is_some_and(|upto| upto > basis.upto) || !self.catch_up(basis, archive)? {
+            return Ok(None);
+        }
+        let mut all = self.sums.clone();
+        for Charge { key, amount } in &basis.open {
+            self.names.add(&mut all, basis, (key, *amount), &basis.jobs);
+        }
+        for (capacity, sum) in before(basis) {
+            for line in
+                [AccountLine::Queue(BEFORE.to_owned(), capacity), AccountLine::Tier(BEFORE.to_owned(), capacity)]
+            {
+                all.insert(line, sum.clone());
+            }
+        }
+        for (line, sum) in all {
+            let now = AccountSum { micro_dollars: sum.cost.rounded(), gpu_time: sum.gpu_time };
+            let told = self.told.entry(line).or_default();
+            // Lost work may turn out to have been saved. A counter waits until it is overtaken.
+            told.micro_dollars = told.micro_dollars.max(now.micro_dollars);
+            told.gpu_time = told.gpu_time.max(now.gpu_time);
+        }
+        Ok(Some(self.told.clone()))
+    }
+
+    /// Adds what has been charged since, or all of it.
+    fn catch_up(&mut self, basis: &CostBasis, archive: &ArchiveReader) -> Result<bool, JournalError> {
+        if self.labels != basis.labels {
+            self.labels.clone_from(&basis.labels);
+            self.upto = None;
+        }
+        if let Some(from) = self.upto
+            && let Some(between) = archive.charged_between(from, basis.upto)?
+        {
+            for Charge { key, amount } in &between.charges {
+                self.names.add(&mut self.sums, basis, (key, *amount), &between.jobs);
+            }
+            self.upto = Some(basis.upto);
+            return Ok(true);
+        }
+        let SpendRead::Found { charges, jobs } = archive.spend(&SpendQuery::all(basis.upto))? else { return Ok(false) };
+        self.sums.clear();
+        for (key, amount) in &charges {
+            self.names.add(&mut self.sums, basis, (key, *amount), &jobs);
+        }
+        self.upto = Some(basis.upto);
+        Ok(true)
+    }
+}
+
+fn before(basis: &CostBasis) -> impl Iterator<Item = (CapacityType, Sum)> + '_ {
+    let capacities = [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand, CapacityType::Owned];
+    capacities.into_iter().zip(&basis.began.earlier).filter(|(_, spent)| spent.cost.0 > 0).map(|(capacity, spent)| {
+        let mut sum = Sum::default();
+        sum.cost.add_spend(spent.cost);
+        (capacity, sum)
+    })
+}
