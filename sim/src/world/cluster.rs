@@ -354,12 +354,15 @@ impl World {
         self.cluster.saved.insert(job, saved);
     }
 
-    /// Marks a worker of a resumed run as done.
-    pub(super) fn worker_done(&mut self, key: (JobId, Attempt), worker: u32) {
-        let Some(&ix) = self.cluster.by_key.get(&key) else { return };
-        self.worker_out(ix, worker as usize);
-        let run = &mut self.cluster.runs[ix];
-        run.met |= run.completion == Completion::Any || worker == 0;
+    /// Marks workers of a resumed run as done. It is over where the others have left it.
+    pub(super) fn workers_done(&mut self, now: Timestamp, key: (JobId, Attempt), workers: &[u32]) {
+        let Some(&ix) = self.cluster.by_key.get(&key).filter(|_| !workers.is_empty()) else { return };
+        for &worker in workers {
+            self.worker_out(ix, worker as usize);
+            let run = &mut self.cluster.runs[ix];
+            run.met |= run.completion == Completion::Any || worker == 0;
+        }
+        self.end_if_all_worked(now, ix);
     }
 
     fn add(&mut self, run: Run) -> usize {

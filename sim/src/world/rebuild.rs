@@ -61,8 +61,7 @@ pub(super) fn runs(world: &mut World, state: &State) {
         if job.hung {
             world.hung(key, job.since);
         }
-        for &worker in &job.workers_done {
-            world.worker_done(key, worker);
-        }
+        let done: Vec<u32> = job.workers_done.iter().copied().collect();
+        world.workers_done(state.now(), key, &done);
     }
 }
