@@ -3,7 +3,6 @@
 //! Never: the journal.
 
 use super::Unbalanced;
-use super::money::Exact;
 use super::range::Slots;
 use forebay_journal::SpendTotals;
 use forebay_kernel::catalog::CapacityType;
@@ -11,6 +10,7 @@ use forebay_kernel::ids::{JobId, OfferingId, Seq};
 use forebay_kernel::state::State;
 use forebay_kernel::state::billing::{BilledJob, BilledPool, BillingBegan, Charge, EarlierSpend, all_shares};
 use forebay_kernel::units::{Rate, Spend, Timestamp};
+use forebay_sim::score::money::Exact;
 use std::collections::BTreeMap;
 
 /// An offering on a bill.

@@ -11,12 +11,12 @@
 use super::basis::{BilledOffering, CostBasis};
 use super::csv_field;
 use super::group::gpu_micro_hours;
-use super::money::{Exact, rounded_rows};
 use forebay_journal::SpendTotals;
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::ids::{JobId, OfferingId};
 use forebay_kernel::state::billing::{BilledJob, BilledPool, ChargeKey, ChargeKind};
 use forebay_kernel::units::{HOUR_MS, Timestamp};
+use forebay_sim::score::money::{Exact, rounded_rows};
 use jiff::ToSpan;
 use jiff::tz::TimeZone;
 use std::collections::BTreeMap;

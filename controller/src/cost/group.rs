@@ -5,12 +5,12 @@
 //! Never: a key that could be taken for such a row. A label's value that begins with `(` or `\` is written after a `\`.
 
 use super::basis::CostBasis;
-use super::money::{Exact, decimal, rounded_rows};
 use forebay_journal::SpendTotals;
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::ids::JobId;
 use forebay_kernel::state::billing::{BilledJob, ChargeKey};
 use forebay_kernel::units::Timestamp;
+use forebay_sim::score::money::{Exact, decimal, rounded_rows};
 use forebay_wire::document::cost::{CostDocument, CostRow, JobCost, JobCostRow};
 use std::collections::BTreeMap;
 use std::str::FromStr;

@@ -15,7 +15,6 @@ mod accounts;
 mod basis;
 mod focus;
 mod group;
-mod money;
 mod range;
 mod spread;
 
@@ -23,13 +22,13 @@ pub use accounts::{AccountLine, AccountSum, SpendAccounts};
 pub use basis::{BalanceCheck, CostBasis};
 pub use focus::{FOCUS_COLUMNS, focus_csv};
 pub use group::{CostBy, CostByFault, bill, job_cost};
-pub use money::decimal;
 pub use range::{CostRange, CostRangeFault, Slots};
 pub use spread::{SpreadFault, spread_bill};
 
 use crate::journal::{JournalError, SpendTotals, read_folder_spend};
 use forebay_kernel::ids::JobId;
 use forebay_kernel::state::billing::BilledJob;
+use forebay_sim::score::money::largest_remainders;
 use forebay_wire::document::cost::{CostDocument, CostRow};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -81,7 +80,7 @@ pub fn cents_of_rows(bill: &CostDocument) -> (Vec<i128>, i128) {
     let parts = |row: &CostRow| (micro(row.cost_usd).div_euclid(10_000), micro(row.cost_usd).rem_euclid(10_000));
     let parts: Vec<(i128, i128)> = bill.rows.iter().map(parts).collect();
     let total = (micro(bill.total_usd) + 5_000).div_euclid(10_000);
-    (money::largest_remainders(&parts, total), total)
+    (largest_remainders(&parts, total), total)
 }
 
 /// All charges of a range: those of closed batches and the open ones, compared with what all nodes cost before any is left out.

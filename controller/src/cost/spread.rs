@@ -10,10 +10,10 @@
 
 use super::basis::CostBasis;
 use super::group::{CostBy, Sum, earlier, row, row_key};
-use super::money::{Exact, decimal, largest_remainders, rounded_rows};
 use forebay_journal::SpendTotals;
 use forebay_kernel::ids::JobId;
 use forebay_kernel::state::billing::{BilledJob, BilledPool, ChargeKind};
+use forebay_sim::score::money::{Exact, decimal, largest_remainders, rounded_rows};
 use forebay_wire::document::cost::CostDocument;
 use std::collections::BTreeMap;
 

@@ -3,7 +3,8 @@
 //! Never: a point for what was never spent; a product of queue, tier and label.
 
 use super::family::Family;
-use crate::cost::{AccountLine, AccountSum, decimal};
+use crate::cost::{AccountLine, AccountSum};
+use forebay_sim::score::money::decimal;
 use std::collections::BTreeMap;
 
 /// Thousandths of a GPU x milliseconds in a GPU-hour.

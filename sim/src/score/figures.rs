@@ -3,9 +3,6 @@
 //! Never: feeds a figure back into the world.
 #![allow(clippy::float_arithmetic)] // Rendering only: each float is the last step of an exact integer sum.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
-
 use forebay_kernel::units::{GpuTime, HOUR_MS, Span, Spend};
 use serde::Serialize;
 
@@ -62,18 +59,6 @@ pub fn gpu_hours(time: GpuTime) -> f64 {
 #[must_use]
 pub fn dollars(spend: Spend) -> f64 {
     micro(u128::from(spend.micro_dollars()))
-}
-
-/// Parts of a bill in whole micro-dollars that add up to it: what rounding leaves goes to those that lost most by it.
-#[must_use]
-pub fn parts_of_bill<K: Ord + Copy>(parts: &BTreeMap<K, Spend>, bill: Spend) -> BTreeMap<K, f64> {
-    let hour = u128::from(HOUR_MS);
-    let floor: u128 = parts.values().map(|part| part.0 / hour).sum();
-    let mut lost: Vec<(u128, K)> = parts.iter().map(|(kind, part)| (part.0 % hour, *kind)).collect();
-    lost.sort_unstable_by_key(|(rest, kind)| (Reverse(*rest), *kind));
-    let left = usize::try_from(u128::from(bill.micro_dollars()).saturating_sub(floor)).unwrap_or(0);
-    let more: BTreeSet<K> = lost.into_iter().take(left).map(|(_, kind)| kind).collect();
-    parts.iter().map(|(kind, part)| (*kind, micro(part.0 / hour + u128::from(more.contains(kind))))).collect()
 }
 
 /// How often a day with six decimals. `None`: no time has passed.

@@ -11,6 +11,7 @@
 //! Never: a figure as a remainder of others.
 
 pub mod figures;
+pub mod money;
 pub(crate) mod observer;
 pub(crate) mod timeline;
 
@@ -26,7 +27,8 @@ use serde::Serialize;
 
 use crate::trace::TraceJob;
 use crate::world::Billing;
-use figures::{Distribution, dollars, gpu_hours, hours, parts_of_bill, per_day, ratio};
+use figures::{Distribution, dollars, gpu_hours, hours, per_day, ratio};
+use money::{Exact, decimal, rounded_rows};
 use observer::Observer;
 use timeline::Timeline;
 
@@ -181,6 +183,12 @@ pub struct Scorecard {
     pub node_ticks_short: Option<u64>,
 }
 
+/// Parts of a bill in whole micro-dollars that add up to it.
+fn by_kind(kinds: &BTreeMap<&'static str, Exact>) -> BTreeMap<&'static str, f64> {
+    let parts: Vec<Exact> = kinds.values().cloned().collect();
+    kinds.keys().copied().zip(rounded_rows(&parts).0.into_iter().map(decimal)).collect()
+}
+
 /// What a scorecard is made from.
 pub(crate) struct Sources<'a> {
     pub trace: &'a [TraceJob],
@@ -234,7 +242,7 @@ impl Sources<'_> {
             idle_node_hours: hours(all.idle_nodes),
             spot_ratio: ratio(billing.of(CapacityType::Spot).gpu_time.0, billing.bought().0),
             cost_usd: dollars(bill.cost),
-            cost_usd_by_kind: Some(parts_of_bill(&self.observer.cost_by_kind(state), bill.cost)),
+            cost_usd_by_kind: Some(by_kind(&self.observer.cost_by_kind(state))),
             cost_on_demand_only_usd: dollars(bill.cost_on_demand),
             cost_lower_bound_usd: dollars(lower_bound(self.trace, state, billing)),
             nodes_at_end: self.instances_at_end.max(state.bought_nodes().count() as u64),

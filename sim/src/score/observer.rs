@@ -23,7 +23,9 @@ use forebay_kernel::state::State;
 use forebay_kernel::state::billing::{BatchCharges, Charge, ChargeKind, all_shares};
 use forebay_kernel::state::jobs::{Job, Phase};
 use forebay_kernel::state::nodes::{Node, NodePhase};
-use forebay_kernel::units::{MilliGpu, Rate, Span, Spend, Timestamp};
+use forebay_kernel::units::{MilliGpu, Rate, Span, Timestamp};
+
+use super::money::Exact;
 
 /// Messages kept; beyond it only the counts go on.
 const KEPT: usize = 20;
@@ -92,15 +94,16 @@ impl Observer {
     }
 
     /// What each kind of node time cost up to now. They add up to the bill.
-    pub fn cost_by_kind(&self, state: &State) -> BTreeMap<&'static str, Spend> {
+    pub fn cost_by_kind(&self, state: &State) -> BTreeMap<&'static str, Exact> {
         let mut charged = self.charged.clone();
         for Charge { key, amount } in state.open_charges() {
             *charged.entry((key.kind, key.offering)).or_default() += amount * i128::from(key.price.0);
         }
-        let mut kinds: BTreeMap<&'static str, Spend> = BTreeMap::new();
+        let mut kinds: BTreeMap<&'static str, Exact> = BTreeMap::new();
         for ((kind, offering), amount) in charged {
             let shares = state.offerings().get(offering.index()).map_or(1, |row| all_shares(&row.offer));
-            *kinds.entry(kind.as_str()).or_default() += Spend(u128::try_from(amount).unwrap_or(0) / u128::from(shares));
+            // Prices are in the amounts already.
+            kinds.entry(kind.as_str()).or_default().add(1, amount, shares);
         }
         kinds
     }
