@@ -61,7 +61,6 @@ pub(super) fn runs(world: &mut World, state: &State) {
         if job.hung {
             world.hung(key, job.since);
         }
-        let done: Vec<u32> = job.workers_done.iter().copied().collect();
-        world.workers_done(state.now(), key, &done);
+        world.workers_done(state.now(), key, &job.workers_done);
     }
 }
