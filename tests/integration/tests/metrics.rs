@@ -61,6 +61,12 @@ fn posted(server: &Server, event: &Value) -> String {
 fn a_preempted_job_is_counted_under_its_queue_and_is_the_exemplar() {
     let folder = tempfile::tempdir().expect("a folder");
     let server = one_node(folder.path());
+    // It is of a queue that is looked at below.
+    let first_is_over = || match metrics(&server).value("forebay_jobs_over", &[("outcome", "completed")]) {
+        Some(1.0) => Ok(()),
+        over => Err(format!("{over:?}")),
+    };
+    until("the first job is over", SOON, first_is_over);
     let job = posted(&server, &submission("victim", HOSTILE, 360_000));
     let runs = || match server.get("/v1/jobs/victim").1["phase"].as_str() {
         Some("running") => Ok(()),
