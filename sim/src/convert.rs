@@ -243,8 +243,8 @@ pub fn fixed_fleet(mut policy: Policy, nodes: &[TraceNode]) -> (Policy, Vec<Stoc
             zone: "fleet".to_owned(),
             capacity: CapacityType::Reserved,
             gpus: u16::try_from(gpus.min(64)).unwrap_or(64),
-            gpu_mem: Mib(u64::from(gpu_mem(&model)) * u64::from(gpus.min(1))),
-            models: if model.is_empty() { Vec::new() } else { vec![model] },
+            gpu_mem: gpu_mem(&model, gpus),
+            models: models(&model),
             cpu: MilliCpu(cpu),
             mem: Mib(mem),
             price: Rate(0),
@@ -321,8 +321,8 @@ pub fn owned_fleet(policy: &Policy, nodes: &[TraceNode]) -> Result<Vec<OwnedNode
             instance_type: kind_name(&kind(node)),
             zone: "fleet".to_owned(),
             gpus,
-            gpu_mem: Mib(u64::from(gpu_mem(&model)) * u64::from(gpus.min(1))),
-            models: if model.is_empty() { Vec::new() } else { vec![model] },
+            gpu_mem: gpu_mem(&model, node.gpus),
+            models: models(&model),
             cpu: MilliCpu(node.cpu_milli),
             mem: Mib(node.mem_mib),
             nvlink: 0,
@@ -344,10 +344,15 @@ fn kind_name((model, gpus, cpu, mem): &NodeKind) -> String {
     format!("{name}-{gpus}x-{cpu}m-{mem}Mi")
 }
 
-/// GPU memory by model, from the built-in catalogue; 16 GiB for one that it does not have.
-fn gpu_mem(model: &str) -> u32 {
+fn models(model: &str) -> Vec<String> {
+    if model.is_empty() { Vec::new() } else { vec![model.to_owned()] }
+}
+
+/// The memory of each GPU of a node by its model, from the built-in catalogue; 16 GiB for one that it does not have. 0 without GPUs.
+fn gpu_mem(model: &str, gpus: u32) -> Mib {
     let rows = forebay_catalog::builtin();
-    rows.iter().find(|r| r.answers_to(model)).map_or(16_384, |r| r.gpu_mem_mib)
+    let each = || rows.iter().find(|r| r.answers_to(model)).map_or(16_384, |r| r.gpu_mem_mib);
+    Mib(if gpus > 0 { u64::from(each()) } else { 0 })
 }
 
 #[cfg(test)]
@@ -412,8 +417,7 @@ mod tests {
             mem_mib: 100,
             gpus,
             gpu_model: Some("t4".into()),
-            pool: None,
-            line: 0,
+            ..TraceNode::default()
         };
         let (policy, stock) = fixed_fleet(policies::spot_first(), &[node("a", 2), node("b", 2), node("c", 4)]);
         assert_eq!(stock.iter().map(|s| s.count).collect::<Vec<_>>(), [2, 1]);

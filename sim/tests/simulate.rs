@@ -66,15 +66,8 @@ fn who_has_waited_long_enough_is_taken_back() {
         max_wait_ms: wait,
         ..TraceJob::default()
     };
-    let fleet = [TraceNode {
-        id: "n".into(),
-        cpu_milli: 96_000,
-        mem_mib: 786_432,
-        gpus: 8,
-        gpu_model: None,
-        pool: None,
-        line: 2,
-    }];
+    let fleet =
+        [TraceNode { id: "n".into(), cpu_milli: 96_000, mem_mib: 786_432, gpus: 8, line: 2, ..TraceNode::default() }];
     let jobs = [
         job("first", Some(60_000)),
         job("patient", None),
@@ -150,8 +143,7 @@ fn a_fixed_fleet_is_used_up_to_its_size() {
         mem_mib: 262_144,
         gpus: 8,
         gpu_model: Some("v100".into()),
-        pool: None,
-        line: 0,
+        ..TraceNode::default()
     };
     let fleet: Vec<TraceNode> = (0..4).map(node).collect();
     let trace = trace(generate_trace(6, 200));
@@ -180,8 +172,7 @@ fn owned_nodes_are_filled_first_and_what_they_lack_is_bought() {
         mem_mib: 393_216,
         gpus: 8,
         gpu_model: Some("t4".into()),
-        pool: None,
-        line: n as u64,
+        ..TraceNode::default()
     };
     let trace = trace(generate_trace(6, 200));
     let of = |count: usize, price: u64, every: Option<u64>| {
@@ -222,12 +213,10 @@ fn owned_nodes_are_filled_first_and_what_they_lack_is_bought() {
 fn an_owned_node_without_a_pool_is_told_with_its_line() {
     let node = |pool: &str| TraceNode {
         id: "n".into(),
-        cpu_milli: 1000,
-        mem_mib: 1000,
         gpus: 1,
-        gpu_model: None,
         pool: Some(pool.to_owned()),
         line: 7,
+        ..TraceNode::default()
     };
     let trace = trace(generate_trace(6, 5));
     let fault = |nodes: &[TraceNode], policy: Policy| {

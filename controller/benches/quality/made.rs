@@ -61,8 +61,7 @@ pub fn packing(seed: u64, count: usize) -> (Vec<TraceJob>, Vec<TraceNode>) {
         mem_mib,
         gpus,
         gpu_model: Some(model.to_owned()),
-        pool: None,
-        line: 0,
+        ..TraceNode::default()
     };
     let nodes: Vec<TraceNode> = (0..count).map(|nth| node(nth, KINDS[pick(4)])).collect();
     let gpus: u32 = nodes.iter().map(|n| n.gpus).sum();

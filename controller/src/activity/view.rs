@@ -4,6 +4,7 @@
 //! Never: more than the report asks about. The workers of a run are listed only where the one that is reported is idle.
 
 use super::book::WorkerStanding;
+use crate::metrics::family::OTHER;
 use forebay_kernel::ids::{Attempt, JobId};
 use forebay_kernel::policy::Lifecycle;
 use forebay_kernel::state::State;
@@ -12,9 +13,6 @@ use forebay_kernel::units::Span;
 use forebay_node_agent::{ActivityReport, WorkerActivity, WorkerName};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// The queue label of jobs whose queue the policy does not name.
-const OTHER: &str = "other";
 
 /// What a report is about, as the engine knows it.
 #[derive(Clone, Debug)]

@@ -29,8 +29,9 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Times that the journal is asked: what a bill is read at passes only while two snapshots are written.
-const TRIES: u32 = 3;
+/// Times that the journal is asked: what a bill is read at passes only while two snapshots are written, and for metrics while another scrape is
+/// answered.
+pub(super) const TRIES: u32 = 3;
 
 /// What is asked for.
 #[derive(Deserialize)]

@@ -5,6 +5,7 @@
 
 use super::Api;
 use super::auth::Scraper;
+use super::cost::TRIES;
 use super::error::ApiError;
 use super::{archive, visible};
 use crate::cost::CostBasis;
@@ -16,9 +17,6 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use forebay_engine::engine::Engine;
 use std::sync::{Arc, PoisonError};
-
-/// Times that the ledger is asked: a position passes only while another scrape is answered, or two snapshots are written.
-const TRIES: u32 = 3;
 
 pub(super) async fn metrics(State(api): State<Api>, Scraper { who, all }: Scraper) -> Result<Response, ApiError> {
     let (preemptions, activity) = (Arc::clone(&api.preemptions), Arc::clone(&api.activity));

@@ -12,16 +12,11 @@
 use super::basis::CostBasis;
 use super::group::Sum;
 use crate::journal::{ArchiveReader, JournalError, SpendQuery, SpendRead};
+use crate::metrics::family::{MOST_VALUES, OTHER};
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::ids::{JobId, Seq};
 use forebay_kernel::state::billing::{BilledJob, Charge, ChargeKey, ChargeKind};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Queues that have a line of their own, tiers too, and values of all labels together.
-const MOST_NAMES: usize = 200;
-
-/// The line of the others.
-const OTHER: &str = "other";
 
 /// The line of what is no job's.
 const NOBODY: &str = "(nobody)";
@@ -66,7 +61,7 @@ pub struct SpendAccounts {
     told: BTreeMap<AccountLine, AccountSum>,
 }
 
-/// Names that have lines of their own.
+/// Names that have lines of their own: queues, tiers, and values of all labels together.
 #[derive(Debug, Default)]
 struct Names {
     queues: BTreeSet<String>,
@@ -78,7 +73,7 @@ struct Names {
 type Jobs = BTreeMap<JobId, BilledJob>;
 
 fn own<T: Ord + Clone>(names: &mut BTreeSet<T>, name: &T) -> bool {
-    names.contains(name) || (names.len() < MOST_NAMES && names.insert(name.clone()))
+    names.contains(name) || (names.len() < MOST_VALUES && names.insert(name.clone()))
 }
 
 impl Names {
@@ -143,11 +138,11 @@ impl SpendAccounts {
         for Charge { key, amount } in &basis.open {
             self.names.add(&mut all, basis, (key, *amount), &basis.jobs);
         }
-        for (capacity, sum) in before(basis) {
+        for (capacity, spent) in basis.earlier() {
             for line in
                 [AccountLine::Queue(BEFORE.to_owned(), capacity), AccountLine::Tier(BEFORE.to_owned(), capacity)]
             {
-                all.insert(line, sum.clone());
+                all.entry(line).or_default().add_earlier(spent, capacity);
             }
         }
         for (line, sum) in all {
@@ -183,13 +178,4 @@ impl SpendAccounts {
         self.upto = Some(basis.upto);
         Ok(true)
     }
-}
-
-fn before(basis: &CostBasis) -> impl Iterator<Item = (CapacityType, Sum)> + '_ {
-    let capacities = [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand, CapacityType::Owned];
-    capacities.into_iter().zip(&basis.began.earlier).filter(|(_, spent)| spent.cost.0 > 0).map(|(capacity, spent)| {
-        let mut sum = Sum::default();
-        sum.cost.add_spend(spent.cost);
-        (capacity, sum)
-    })
 }

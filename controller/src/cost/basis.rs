@@ -13,6 +13,10 @@ use forebay_kernel::units::{Rate, Spend, Timestamp};
 use forebay_sim::score::money::Exact;
 use std::collections::BTreeMap;
 
+/// In the order in which what was spent before is kept.
+const CAPACITY_TYPES: [CapacityType; 4] =
+    [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand, CapacityType::Owned];
+
 /// An offering on a bill.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BilledOffering {
@@ -132,6 +136,12 @@ impl CostBasis {
         CostBasis { began: BillingBegan { at: self.began.at, ..BillingBegan::default() }, ..self }
     }
 
+    /// What was spent before the ledger knew by whom, by how it was paid for, where it is anything.
+    pub(super) fn earlier(&self) -> impl Iterator<Item = (CapacityType, &EarlierSpend)> + '_ {
+        let all = CAPACITY_TYPES.into_iter().zip(&self.began.earlier);
+        all.filter(|(_, spent)| spent.cost.0 > 0 || spent.gpu_time.0 > 0)
+    }
+
     /// An offering.
     #[must_use]
     pub fn offering(&self, id: OfferingId) -> Option<&BilledOffering> {
@@ -157,6 +167,5 @@ fn all_before(state: &State) -> BillingBegan {
         let account = ledger.account(capacity);
         EarlierSpend { cost: account.cost, gpu_time: account.bought }
     };
-    let all = [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand, CapacityType::Owned];
-    BillingBegan { at: state.now(), earlier: all.map(of) }
+    BillingBegan { at: state.now(), earlier: CAPACITY_TYPES.map(of) }
 }

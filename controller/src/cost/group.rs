@@ -8,7 +8,7 @@ use super::basis::CostBasis;
 use forebay_journal::SpendTotals;
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::ids::JobId;
-use forebay_kernel::state::billing::{BilledJob, ChargeKey};
+use forebay_kernel::state::billing::{BilledJob, ChargeKey, EarlierSpend};
 use forebay_kernel::units::Timestamp;
 use forebay_sim::score::money::{Exact, decimal, rounded_rows};
 use forebay_wire::document::cost::{CostDocument, CostRow, JobCost, JobCostRow};
@@ -115,6 +115,12 @@ impl Sum {
         }
     }
 
+    /// Adds what was spent before the ledger knew by whom.
+    pub(super) fn add_earlier(&mut self, spent: &EarlierSpend, capacity: CapacityType) {
+        self.cost.add_spend(spent.cost);
+        self.add_gpu_time(i128::try_from(spent.gpu_time.0).unwrap_or(i128::MAX), capacity);
+    }
+
     fn add_gpu_time(&mut self, amount: i128, capacity: CapacityType) {
         self.gpu_time += amount;
         self.bought += if capacity == CapacityType::Owned { 0 } else { amount };
@@ -179,18 +185,12 @@ pub(super) fn gpu_micro_hours(gpu_time: i128) -> i128 {
 
 /// What was spent before the ledger knew by whom.
 pub(super) fn earlier(by: &CostBy, basis: &CostBasis, sums: &mut BTreeMap<String, Sum>) {
-    let capacities = [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand, CapacityType::Owned];
-    for (capacity, spent) in capacities.into_iter().zip(&basis.began.earlier) {
-        if spent.cost.0 == 0 && spent.gpu_time.0 == 0 {
-            continue;
-        }
+    for (capacity, spent) in basis.earlier() {
         let key = match by {
             CostBy::Capacity => capacity.as_str().to_owned(),
             _ => format!("(before {})", day(basis, basis.began.at)),
         };
-        let sum = sums.entry(key).or_default();
-        sum.cost.add_spend(spent.cost);
-        sum.add_gpu_time(i128::try_from(spent.gpu_time.0).unwrap_or(i128::MAX), capacity);
+        sums.entry(key).or_default().add_earlier(spent, capacity);
     }
 }
 

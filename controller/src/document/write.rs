@@ -15,7 +15,7 @@ use forebay_kernel::state::nodes::{Node, NodePhase, OfferingRow};
 use forebay_kernel::state::quota::QuotaTree;
 use forebay_kernel::state::retire::FinishedJob;
 use forebay_kernel::state::{Class, State};
-use forebay_kernel::units::{MilliGpu, Rate};
+use forebay_kernel::units::{MilliGpu, Rate, Span};
 use forebay_wire::document::seconds::Seconds;
 use forebay_wire::document::state::DEFAULT_TENANT;
 use forebay_wire::document::views::{
@@ -248,18 +248,24 @@ fn offering_view(state: &State, row: &OfferingRow) -> OfferingView {
 }
 
 /// Counts of a queue's jobs.
-#[derive(Clone, Copy, Default)]
-struct Count {
-    waiting: u64,
-    running: u64,
-    over: u64,
-    milli_waiting: u64,
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QueueCounts {
+    /// Those without a worker.
+    pub waiting: u64,
+    /// Those with one.
+    pub running: u64,
+    /// Those that are over, and not out of the state.
+    pub over: u64,
+    /// Thousandths of GPUs that those that wait ask for, replicas of services with them.
+    pub milli_waiting: u64,
+    /// How long the first of those in a class that wait has waited, of all classes the longest.
+    pub head_wait: Span,
 }
 
-/// All queues: those that the policy names, and those that jobs named.
+/// Counts by queue, of those that jobs have named.
 #[must_use]
-pub fn queues(state: &State) -> Vec<QueueView> {
-    let mut counts: BTreeMap<QueueId, Count> = BTreeMap::new();
+pub fn queue_counts(state: &State) -> BTreeMap<QueueId, QueueCounts> {
+    let mut counts: BTreeMap<QueueId, QueueCounts> = BTreeMap::new();
     // By class: a million jobs have a few of them.
     for (id, progress) in &state.index().progress {
         let Some(Class { shape, .. }) = state.classes.get(*id) else { continue };
@@ -271,10 +277,19 @@ pub fn queues(state: &State) -> Vec<QueueView> {
             count.running += u64::from(progress.running);
             count.over += u64::from(progress.over);
         }
+        let first = state.index().first_queued(*id).and_then(|key| Some(state.job(key.job)?.0.arrival));
+        count.head_wait = count.head_wait.max(first.map_or(Span::ZERO, |first| state.now().since(first)));
     }
+    counts
+}
+
+/// All queues: those that the policy names, and those that jobs named.
+#[must_use]
+pub fn queues(state: &State) -> Vec<QueueView> {
+    let counts = queue_counts(state);
     let mut views: BTreeMap<&str, QueueView> = BTreeMap::new();
     for (path, rule) in state.policy().iter().flat_map(|p| &p.queues) {
-        views.insert(path, queue_view(state, path, true, Some(rule), Count::default()));
+        views.insert(path, queue_view(state, path, true, Some(rule), QueueCounts::default()));
     }
     for (id, queue) in state.queues().iter() {
         let declared = state.policy().is_some_and(|p| p.queues.contains_key(&queue.path));
@@ -285,7 +300,7 @@ pub fn queues(state: &State) -> Vec<QueueView> {
     views.into_values().collect()
 }
 
-fn queue_view(state: &State, path: &str, declared: bool, rule: Option<&QueueRule>, count: Count) -> QueueView {
+fn queue_view(state: &State, path: &str, declared: bool, rule: Option<&QueueRule>, count: QueueCounts) -> QueueView {
     let policy = state.policy();
     let tier = rule.and_then(|r| policy?.tiers.get(r.tier.index())).map(|t| t.name.clone());
     let quota = rule.iter().flat_map(|r| r.pools.iter().map(|&pool| quota_view(state, r, pool))).collect();

@@ -2,16 +2,16 @@
 //!
 //! Never: a look at every job. Those that hold places are as few as GPUs; those that wait, maybe a million, are counted by class.
 
-use super::family::Family;
-use crate::document::write::{dollars, gpus};
+use super::family::{Family, MOST_VALUES, OTHER};
+use crate::document::write::{QueueCounts, dollars, gpus, queue_counts};
 use forebay_engine::engine::Engine;
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::event::LaunchError;
-use forebay_kernel::ids::{PoolId, QueueId};
+use forebay_kernel::ids::PoolId;
 use forebay_kernel::reason::Reason;
+use forebay_kernel::state::State;
 use forebay_kernel::state::jobs::Phase;
-use forebay_kernel::state::{Class, State};
-use forebay_kernel::units::{MilliGpu, Rate, Span};
+use forebay_kernel::units::{MilliGpu, Rate};
 use std::collections::BTreeMap;
 
 const CAPACITY_TYPES: [CapacityType; 4] =
@@ -31,12 +31,6 @@ const LAUNCH_ERRORS: [LaunchError; 8] = [
 ];
 
 const BRAKES: [&str; 6] = ["buying", "admission", "preemption", "queue", "pool", "node"];
-
-/// Queues that have a label of their own.
-const MOST_QUEUES: usize = 200;
-
-/// The label of the others.
-const OTHER: &str = "other";
 
 /// Sets of like jobs that are asked why they wait. It bounds what a scrape takes on the driver's thread.
 const MOST_ASKED: usize = 1000;
@@ -175,54 +169,25 @@ fn brakes(state: &State) -> [Family; 2] {
     [brakes, Family::gauge("jobs_held_back", help).with(&[], held)]
 }
 
-/// What a queue has now.
-#[derive(Clone, Copy, Default)]
-struct InQueue {
-    waiting: u64,
-    running: u64,
-    gpus_waiting: u64,
-    /// How long the first of a class has waited, the longest of all classes.
-    first_waits: Span,
-}
-
-impl InQueue {
-    fn add(&mut self, more: InQueue) {
-        self.waiting += more.waiting;
-        self.running += more.running;
-        self.gpus_waiting += more.gpus_waiting;
-        self.first_waits = self.first_waits.max(more.first_waits);
-    }
-}
-
 /// Jobs by queue: of those that `shows`, the declared ones before others as far as there are labels, and the rest together.
 #[must_use]
 pub fn queues(state: &State, shows: impl Fn(&str) -> bool) -> [Family; 3] {
-    let mut found: BTreeMap<QueueId, InQueue> = BTreeMap::new();
-    // By class: a million jobs have a few of them.
-    for (id, progress) in &state.index().progress {
-        let Some(Class { shape, .. }) = state.classes.get(*id) else { continue };
-        let first = state.index().first_queued(*id).and_then(|key| Some(state.job(key.job)?.0.arrival));
-        // A replica is no job of its own: its service is one. What it waits for counts all the same.
-        let jobs = |count: u32| if shape.service.is_none() { u64::from(count) } else { 0 };
-        found.entry(shape.queue).or_default().add(InQueue {
-            waiting: jobs(progress.waiting),
-            running: jobs(progress.running),
-            gpus_waiting: u64::from(progress.waiting) * shape.gang.gpu_share().0,
-            first_waits: first.map_or(Span::ZERO, |first| state.now().since(first)),
-        });
+    let counts = queue_counts(state);
+    let declared = state.policy().into_iter().flat_map(|policy| policy.queues.keys().map(String::as_str));
+    let mut named: BTreeMap<(bool, &str), QueueCounts> =
+        declared.map(|path| ((false, path), QueueCounts::default())).collect();
+    for (id, queue) in state.queues().iter() {
+        let known = named.contains_key(&(false, queue.path.as_str()));
+        named.insert((!known, &queue.path), counts.get(&id).copied().unwrap_or_default());
     }
-    let declared = |path: &str| state.policy().is_some_and(|policy| policy.queues.contains_key(path));
-    let mut named: Vec<(&str, InQueue)> =
-        state.queues().iter().map(|(id, row)| (row.path.as_str(), found.remove(&id).unwrap_or_default())).collect();
-    named.extend(
-        state.policy().iter().flat_map(|policy| policy.queues.keys()).map(|path| (path.as_str(), InQueue::default())),
-    );
-    named.retain(|(path, _)| shows(path));
-    named.sort_by_key(|(path, there)| (!declared(path), *path, there.waiting + there.running == 0));
-    named.dedup_by_key(|(path, _)| *path);
-    let mut labelled: BTreeMap<&str, InQueue> = BTreeMap::new();
-    for (at, (path, there)) in named.into_iter().enumerate() {
-        labelled.entry(if at < MOST_QUEUES { path } else { OTHER }).or_default().add(there);
+    named.retain(|(_, path), _| shows(path));
+    let mut labelled: BTreeMap<&str, QueueCounts> = BTreeMap::new();
+    for (at, ((_, path), more)) in named.into_iter().enumerate() {
+        let there = labelled.entry(if at < MOST_VALUES { path } else { OTHER }).or_default();
+        there.waiting += more.waiting;
+        there.running += more.running;
+        there.milli_waiting += more.milli_waiting;
+        there.head_wait = there.head_wait.max(more.head_wait);
     }
     let mut jobs =
         Family::gauge("queue_jobs", "Jobs of a queue that are not over: those without a worker, and those with one.");
@@ -232,8 +197,8 @@ pub fn queues(state: &State, shows: impl Fn(&str) -> bool) -> [Family; 3] {
     for (queue, there) in labelled {
         jobs.set(&[("queue", queue), ("state", "waiting")], there.waiting);
         jobs.set(&[("queue", queue), ("state", "running")], there.running);
-        gpus_waiting.set(&[("queue", queue)], gpus(there.gpus_waiting));
-        first.set(&[("queue", queue)], there.first_waits.0 as f64 / 1000.0);
+        gpus_waiting.set(&[("queue", queue)], gpus(there.milli_waiting));
+        first.set(&[("queue", queue)], there.head_wait.0 as f64 / 1000.0);
     }
     [jobs, gpus_waiting, first]
 }

@@ -14,6 +14,13 @@ use std::time::SystemTime;
 /// What the text is: <https://prometheus.io/docs/specs/om/open_metrics_spec/>.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// Values of a label that have series of their own, where strangers or time may bring more: with a few causes or states each some 1,000 series, which
+/// any monitoring bears.
+pub const MOST_VALUES: usize = 200;
+
+/// The label of the others.
+pub const OTHER: &str = "other";
+
 /// Names with values.
 pub type Labels = Vec<(&'static str, String)>;
 

@@ -7,7 +7,7 @@
 //! Never: more queues than there may be labels; those that no policy names share one label then. Never a gap in silence: statuses that
 //! were not read in time are counted too.
 
-use super::family::{Exemplar, Family, Number};
+use super::family::{Exemplar, Family, MOST_VALUES, Number, OTHER};
 use crate::driver::{DriverHandle, MailboxError, QueryContext, StatusStream, StreamEnd};
 use forebay_engine::engine::Engine;
 use forebay_kernel::effect::{Status, StatusKind};
@@ -17,12 +17,6 @@ use forebay_kernel::units::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
-
-/// Queues that no policy names with a label of their own: with seven causes some 1,400 series, which any monitoring bears.
-const MOST_UNDECLARED: usize = 200;
-
-/// The label of the others.
-const OTHER: &str = "other";
 
 /// Preemptions that are looked up together.
 const MOST_TOGETHER: usize = 256;
@@ -150,7 +144,7 @@ impl Preemptions {
 
 impl Inside {
     fn count(&mut self, queue: String, declared: bool, cause: &'static str, last: Preempted) {
-        let own = declared || self.undeclared.contains(&queue) || self.undeclared.len() < MOST_UNDECLARED;
+        let own = declared || self.undeclared.contains(&queue) || self.undeclared.len() < MOST_VALUES;
         let label = if own { queue } else { OTHER.to_owned() };
         if own && !declared && !self.undeclared.contains(&label) {
             self.undeclared.insert(label.clone());
@@ -229,7 +223,7 @@ mod tests {
     #[test]
     fn queues_that_nobody_declared_share_a_label_past_their_bound() {
         let preemptions = Preemptions::default();
-        for n in 0..MOST_UNDECLARED as u64 + 100 {
+        for n in 0..MOST_VALUES as u64 + 100 {
             preemptions.lock().count(format!("wild/{n:03}"), false, "moved", preempted(n));
         }
         for declared in ["a", "b"] {
@@ -241,7 +235,7 @@ mod tests {
         has("forebay_preemptions_total{queue=\"other\",cause=\"moved\"} 100 # {job=\"job-299\",attempt=\"3\"} 1.0\n");
         has("forebay_preemptions_total{queue=\"wild/000\",cause=\"moved\"} 2 # {job=\"job-8\",attempt=\"3\"} 1.0\n");
         has("{queue=\"a\",cause=\"moved\"} 1 # ");
-        assert_eq!(text.lines().filter(|l| l.contains("{queue=")).count(), MOST_UNDECLARED + 3);
+        assert_eq!(text.lines().filter(|l| l.contains("{queue=")).count(), MOST_VALUES + 3);
     }
 
     #[test]

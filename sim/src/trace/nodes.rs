@@ -6,7 +6,7 @@ use std::path::Path;
 use forebay_catalog::input::{CsvTable, InputError, no_repeats, open};
 
 /// One node of a fixed fleet.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceNode {
     /// The id, unique in its list.
     pub id: String,

@@ -277,13 +277,18 @@ impl World {
 
     /// An instance that is there already, for a rebuilt world.
     pub(super) fn adopt(&mut self, instance: Instance) -> usize {
-        let ix = self.cloud.instances.len();
         if let Some(sold) = self.cloud.sold.get_mut(instance.offering.index()) {
             sold.existing += 1;
         }
         self.billing.launched();
-        self.cloud.by_name.insert(instance.name.clone(), ix);
+        let ix = self.enter(instance);
         self.cloud.existing.insert(ix);
+        ix
+    }
+
+    fn enter(&mut self, instance: Instance) -> usize {
+        let ix = self.cloud.instances.len();
+        self.cloud.by_name.insert(instance.name.clone(), ix);
         self.cloud.instances.push(instance);
         ix
     }
@@ -294,10 +299,8 @@ impl World {
         if self.find(name).is_some() {
             return;
         }
-        let ix = self.cloud.instances.len();
         let node = Instance::new(name.to_owned(), PurchaseId(0), offering, now);
-        self.cloud.instances.push(Instance { ready: true, ..node });
-        self.cloud.by_name.insert(name.to_owned(), ix);
+        let ix = self.enter(Instance { ready: true, ..node });
         self.cloud.owned.push(ix);
     }
 
