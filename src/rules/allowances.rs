@@ -15,7 +15,8 @@
 use super::order::{self, own_use};
 use super::reservations::{is_large, reserved_from};
 use super::{budget, demand, quota, settings};
-use crate::ids::{ClassId, JobId, PoolId, QuotaId};
+use crate::ids::{ClassId, JobId, NodeId, PoolId, QuotaId};
+use crate::job::Gang;
 use crate::reason::Reason;
 use crate::state::State;
 use crate::state::allowances::{Allowance, AllowanceReservation};
@@ -112,47 +113,120 @@ pub(crate) fn room(state: &State, class: ClassId) -> Option<Rate> {
 
 /// What has to be left to its holder and is not if this one starts.
 fn kept_from<'a>(state: &'a State, asker: &Asker, ending: Ending) -> Option<&'a AllowanceReservation> {
-    if state.allowances().is_empty() {
-        return None;
-    }
-    let asked = quota::share(state, asker.class, asker.pool);
-    let by_quota = quota_left(state, asker, ending).filter(|(left, _)| asked > *left).map(|(_, kept)| kept);
-    let by_money = || {
-        let (left, kept) = money_left(state, asker, ending)?;
-        (budget::least(state, asker.class, asker.pool) > left).then_some(kept)
-    };
-    by_quota.or_else(by_money)
+    let of = Beside::of_asker(state, asker, ending)?.refused(state)?;
+    state.allowances().get(&of)
 }
 
 /// What quotas leave beside what is kept, and the first of what is.
-fn quota_left<'a>(state: &'a State, asker: &Asker, ending: Ending) -> Option<(MilliGpu, &'a AllowanceReservation)> {
-    let kept = binding(state, asker).filter(|(_, kept)| ending == Ending::Counts || !ends_before(state, asker, kept));
-    let kept: Vec<_> = kept.filter(|(of, _)| matches!(of, Allowance::Quota(..))).collect();
-    let (of, first) = *kept.first()?;
-    // Below what is kept as well, the runs for which its holder waits are gone then: what they borrow may be the asker's own.
-    let gone = gone_then(state, first);
-    let gone = gone.iter().filter(|id| still_holds(state, **id)).map(|id| &state.jobs[*id]);
-    let gone = gone.filter(|row| row.pool == Some(asker.pool));
-    let gone = gone.filter_map(|row| Some((quota::quota_of(state, row)?, row.share)));
-    let mut used = state.quota.used_without(asker.pool, gone);
-    used.retain(|at, _| *at != of.node() && state.quota.is_below(*at, of.node()));
-    used.extend(kept.into_iter().filter_map(|(of, kept)| Some((of.node(), used_then(state, of, kept)?))));
-    let used = |at| used.get(&at).copied().unwrap_or_else(|| state.quota.usage(at, asker.pool));
-    Some((state.quota.available_given(asker.quota, asker.pool, &used), first))
+fn quota_left(state: &State, asker: &Asker, ending: Ending) -> Option<(MilliGpu, Allowance)> {
+    Beside::of_asker(state, asker, ending)?.quota_left(state)
 }
 
 /// What budgets leave beside what is kept, and the first of what is.
-fn money_left<'a>(state: &'a State, asker: &Asker, ending: Ending) -> Option<(Rate, &'a AllowanceReservation)> {
-    let of = |(of, kept): (Allowance, &'a AllowanceReservation)| {
-        let Allowance::Budget(node) = of else { return None };
-        let lasts = demand::remaining_p90(state, asker.job)
-            .filter(|_| ending == Ending::LetIn && ends_before(state, asker, kept));
-        let gang = budget::least(state, state.jobs[kept.job].class, kept.pool);
-        let less = if is_short(state, of, kept.job, kept.pool) { given_up(state, kept) } else { Rate(0) };
-        let left = state.budgets.holding(node)?.beside(state.now, until(state, kept), gang, less, lasts);
-        Some((left, kept))
-    };
-    binding(state, asker).filter_map(of).min_by_key(|(left, _)| *left)
+fn money_left(state: &State, asker: &Asker, ending: Ending) -> Option<(Rate, Allowance)> {
+    Beside::of_asker(state, asker, ending)?.money_left(state)
+}
+
+/// What is kept for jobs before which an asker does not go, with who is gone by then: as it is before anything is taken for the asker.
+pub(crate) struct Beside {
+    asker: Asker,
+    ending: Ending,
+    kept: Vec<KeptBeside>,
+}
+
+struct KeptBeside {
+    of: Allowance,
+    holder: Asker,
+    /// Until then others may use it.
+    until: Timestamp,
+    /// Runs for which the holder waits, by this or by anything else that is kept for it.
+    gone: Vec<JobId>,
+    /// Those for which it waits by this.
+    own: Vec<JobId>,
+    /// The asker has ended by then.
+    ended: bool,
+}
+
+impl Beside {
+    /// `None`: nothing is kept from it. What it takes from others is for it, once it is taken.
+    pub(crate) fn of(state: &State, job: JobId, pool: PoolId) -> Option<Beside> {
+        Beside::of_asker(state, &Asker::of(state, job, pool)?, Ending::LetIn)
+    }
+
+    fn of_asker(state: &State, asker: &Asker, ending: Ending) -> Option<Beside> {
+        if state.allowances().is_empty() {
+            return None;
+        }
+        let all = binding(state, asker).filter_map(|(of, kept)| {
+            let holder = Asker::of(state, kept.job, kept.pool)?;
+            let short = matches!(of, Allowance::Budget(_)) && is_short(state, of, kept.job, kept.pool);
+            let own = if short { kept.runs.clone() } else { Vec::new() };
+            let ended = ending == Ending::LetIn && ends_before(state, asker, kept);
+            Some(KeptBeside { of, holder, until: until(state, kept), gone: gone_then(state, kept), own, ended })
+        });
+        let kept: Vec<KeptBeside> = all.collect();
+        (!kept.is_empty()).then_some(Beside { asker: *asker, ending, kept })
+    }
+
+    /// What has to be left to its holder and is not if the asker starts as things stand now.
+    pub(crate) fn refused(&self, state: &State) -> Option<Allowance> {
+        let Asker { class, pool, .. } = self.asker;
+        let asked = quota::share(state, class, pool);
+        let by_quota = self.quota_left(state).filter(|(left, _)| asked > *left).map(|(_, of)| of);
+        let by_money = || {
+            let (left, of) = self.money_left(state)?;
+            (budget::least(state, class, pool) > left).then_some(of)
+        };
+        by_quota.or_else(by_money)
+    }
+
+    fn quota_left(&self, state: &State) -> Option<(MilliGpu, Allowance)> {
+        let Asker { quota, pool, .. } = self.asker;
+        let kept: Vec<_> =
+            self.kept.iter().filter(|kept| !kept.ended && matches!(kept.of, Allowance::Quota(..))).collect();
+        let first = *kept.first()?;
+        let lowest = first.of.node();
+        // Below what is kept as well, the runs for which its holder waits are gone then: what they borrow may be the asker's own.
+        let mut used = used_without(state, pool, &first.gone);
+        used.retain(|at, _| *at != lowest && state.quota.is_below(*at, lowest));
+        used.extend(kept.iter().map(|kept| (kept.of.node(), used_by(state, &kept.holder, kept.of.node(), &kept.gone))));
+        let used = |at| used.get(&at).copied().unwrap_or_else(|| state.quota.usage(at, pool));
+        let left = state.quota.available_given(quota, pool, &used);
+        // What a holder owns with the runs gone stays its own: who would make it borrow then would keep it waiting for owners beside it.
+        let owned = kept.iter().filter_map(|kept| Some((self.own_left(state, kept, &used)?, kept.of)));
+        [(left, first.of)].into_iter().chain(owned).min_by_key(|(left, _)| *left)
+    }
+
+    /// What may be taken beside a holder that is within what it owns then, at every node up to where its quota is short, so that it still is.
+    /// `None`: all that there is.
+    fn own_left(&self, state: &State, kept: &KeptBeside, used: &dyn Fn(QuotaId) -> MilliGpu) -> Option<MilliGpu> {
+        let (tree, holder, Asker { quota, pool, .. }) = (&state.quota, &kept.holder, self.asker);
+        let below = state.lineage(quota).take_while(|at| tree.is_below(*at, kept.of.node()));
+        let below: Vec<QuotaId> = below.collect();
+        let mut left: Option<MilliGpu> = None;
+        for at in below.into_iter().rev() {
+            let shared = tree.is_below(holder.quota, at);
+            let with = if shared { used_by(state, holder, at, &kept.gone) } else { used(at) };
+            // What a node keeps to itself does not rise.
+            left = left.map(|left| left + (tree.kept(at, pool) - with));
+            let own = tree.subtree(at, pool).filter(|own| shared && with <= *own);
+            left = own.map(|own| own - with).into_iter().chain(left).min();
+        }
+        left
+    }
+
+    fn money_left(&self, state: &State) -> Option<(Rate, Allowance)> {
+        let of = |kept: &KeptBeside| {
+            let Allowance::Budget(node) = kept.of else { return None };
+            let lasts =
+                demand::remaining_p90(state, self.asker.job).filter(|_| self.ending == Ending::LetIn && kept.ended);
+            let gang = budget::least(state, kept.holder.class, kept.holder.pool);
+            let less = given_up(state, &kept.own);
+            let left = state.budgets.holding(node)?.beside(state.now, kept.until, gang, less, lasts);
+            Some((left, kept.of))
+        };
+        self.kept.iter().filter_map(of).min_by_key(|(left, _)| *left)
+    }
 }
 
 /// What is kept on the way up from a queue for jobs before which this one does not go, the lowest first.
@@ -258,23 +332,19 @@ fn owns_below(state: &State, of: (QuotaId, ClassId), pool: PoolId, meet: QuotaId
         return !state.has_quotas(pool) || own_use(state, quota, pool) + asked <= own;
     }
     let mut way = state.lineage(quota).take_while(|at| *at != meet);
-    way.all(|at| {
-        let used = state.quota.usage_with(quota, pool, asked, at) - freed(state, at, pool, gone);
-        state.within_own(at, pool, used)
-    })
+    way.all(|at| state.within_own(at, pool, used_with(state, (quota, asked), pool, at, gone)))
 }
 
-/// What runs below a node give back there.
-fn freed(state: &State, node: QuotaId, pool: PoolId, runs: &[JobId]) -> MilliGpu {
-    let there = runs.iter().filter(|id| still_holds(state, **id)).map(|id| &state.jobs[*id]);
-    let there = there.filter(|row| row.pool == Some(pool));
-    let below = there.filter(|row| quota::quota_of(state, row).is_some_and(|at| state.quota.is_below(at, node)));
-    below.fold(MilliGpu(0), |sum, row| sum + row.share)
+/// What is in use in a pool at each node where it is less with some runs gone.
+fn used_without(state: &State, pool: PoolId, runs: &[JobId]) -> BTreeMap<QuotaId, MilliGpu> {
+    let there = runs.iter().filter_map(|id| state.jobs.get(*id)).filter(|row| row.pool == Some(pool));
+    let gone = there.filter_map(|row| Some((quota::quota_of(state, row)?, held(state, row.id))));
+    state.quota.used_without(pool, gone)
 }
 
 /// What the runs cost that are to be gone.
-fn given_up(state: &State, kept: &AllowanceReservation) -> Rate {
-    let there = kept.runs.iter().filter(|id| still_holds(state, **id)).map(|id| state.jobs[*id].rate);
+fn given_up(state: &State, runs: &[JobId]) -> Rate {
+    let there = runs.iter().filter(|id| still_holds(state, **id)).map(|id| state.jobs[*id].rate);
     there.fold(Rate(0), |sum, rate| sum + rate)
 }
 
@@ -286,11 +356,30 @@ pub(crate) fn still_holds(state: &State, job: JobId) -> bool {
     node.is_some_and(|node| node.holds.contains(&job))
 }
 
+/// What a run has in use, in a trial too, where an elastic gang may have lost some of its workers.
+fn held(state: &State, job: JobId) -> MilliGpu {
+    let Some(row) = state.jobs.get(job) else { return MilliGpu(0) };
+    let elastic = matches!(state.specs[job].gang, Gang::Workers { min, max, .. } if min < max);
+    if !elastic {
+        return if still_holds(state, job) { row.share } else { MilliGpu(0) };
+    }
+    let mut left: BTreeMap<NodeId, usize> = BTreeMap::new();
+    let stays = row.places.iter().filter(|place| {
+        let count =
+            || state.nodes.get(&place.node).map_or(0, |node| node.holds.iter().filter(|id| **id == job).count());
+        let left = left.entry(place.node).or_insert_with(count);
+        let stays = *left > 0;
+        *left -= usize::from(stays);
+        stays
+    });
+    stays.fold(MilliGpu(0), |sum, place| sum + place.gpu_share())
+}
+
 /// What will be in use of a quota when its holder has it and the runs that it waits for are gone.
 fn used_then(state: &State, of: Allowance, kept: &AllowanceReservation) -> Option<MilliGpu> {
     let (node, row) = (of.node(), &state.jobs[kept.job]);
     let holder = Asker { job: kept.job, class: row.class, pool: kept.pool, quota: quota::quota_of(state, row)? };
-    Some(used_with(state, &holder, node, &gone_then(state, kept)))
+    Some(used_by(state, &holder, node, &gone_then(state, kept)))
 }
 
 /// Runs that are gone when the holder of an allowance starts: those for which it waits by anything that is kept for it and too little now. What is
@@ -306,21 +395,32 @@ fn gone_then(state: &State, kept: &AllowanceReservation) -> Vec<JobId> {
     gone
 }
 
-/// What would be in use at a node with what a job asks, and some runs gone. No node below it goes above its own bound: what is too much there
+/// What would be in use at a node if a holder had its share, with some runs gone.
+fn used_by(state: &State, holder: &Asker, node: QuotaId, gone: &[JobId]) -> MilliGpu {
+    let asked = quota::share(state, holder.class, holder.pool);
+    used_with(state, (holder.quota, asked), holder.pool, node, gone)
+}
+
+/// What would be in use at a node if a queue took so much, with some runs gone. No node below it goes above its own bound: what is too much there
 /// is to be given back there.
-fn used_with(state: &State, asker: &Asker, node: QuotaId, gone: &[JobId]) -> MilliGpu {
-    let (tree, pool) = (&state.quota, asker.pool);
-    let asked = quota::share(state, asker.class, pool);
-    let mut used = tree.usage(asker.quota, pool) + asked - freed(state, asker.quota, pool, gone);
-    for at in state.lineage(asker.quota).take_while(|at| *at != node) {
+fn used_with(
+    state: &State,
+    (quota, asked): (QuotaId, MilliGpu),
+    pool: PoolId,
+    node: QuotaId,
+    gone: &[JobId],
+) -> MilliGpu {
+    let tree = &state.quota;
+    let without = used_without(state, pool, gone);
+    let used = |at| without.get(&at).copied().unwrap_or_else(|| tree.usage(at, pool));
+    let mut with = used(quota) + asked;
+    for at in state.lineage(quota).take_while(|at| *at != node) {
         let Some(above) = tree.parent(at) else { break };
-        let most = tree.bound(at, pool).map_or(used, |bound| used.min(bound));
+        let most = tree.bound(at, pool).map_or(with, |bound| with.min(bound));
         let stays = tree.kept(at, pool);
-        let beside = tree.usage(above, pool) - (tree.usage(at, pool) - stays);
-        let more = freed(state, above, pool, gone) - freed(state, at, pool, gone);
-        used = beside - more + (most - stays);
+        with = used(above) - (used(at) - stays) + (most - stays);
     }
-    used
+    with
 }
 
 /// Until when others may use what is kept: the holder may wait for room for longer than for this.
@@ -381,7 +481,7 @@ pub(crate) fn suffices(state: &State, of: Allowance, kept: &AllowanceReservation
         }
         Allowance::Budget(node) => {
             let gang = budget::least(state, state.jobs[kept.job].class, kept.pool);
-            let gone = given_up(state, kept);
+            let gone = given_up(state, &kept.runs);
             let account = state.budgets.holding(node);
             account.is_none_or(|account| (account.started + account.booked - gone + gang).0 <= account.budget.amount)
         }

@@ -127,7 +127,7 @@ fn of_part(trial: &mut Trial<'_>, taker: &Taker, free: &[Emptied]) -> Option<Fou
 fn beside(trial: &Trial<'_>, taker: &Taker, nodes: &[NodeId]) -> Option<RoomOfEmpty> {
     let (engine, pool) = (&*trial.engine, taker.pool);
     let state = &engine.state;
-    if refused(state, taker) {
+    if !trial.has_share(taker) {
         return None;
     }
     let carried = placement::carried_beside(engine, taker.job, taker.class, pool, nodes);
@@ -281,8 +281,8 @@ fn all_give_way(
 ) -> bool {
     let enough = |trial: &mut Trial<'_>, _: &mut Way| {
         let state = &trial.engine.state;
-        let has_share = !lacks_share || !refused(state, taker);
-        (has_share && budget::pays(state, taker.class, option.bill(state))).then_some(())
+        let share = !lacks_share || trial.has_share(taker);
+        (share && budget::pays(state, taker.class, option.bill(state))).then_some(())
     };
     with_emptied(trial, taker, nodes, enough).is_some()
 }

@@ -28,6 +28,7 @@ use crate::moves;
 use crate::plan::PlanReport;
 use crate::policy::{PreemptWithin, Reclaim};
 use crate::reason::Reason;
+use crate::rules::allowances::Beside;
 use crate::rules::forecast::{allowance, expected, soonest};
 use crate::rules::placement::{self, NodeScope};
 use crate::rules::rank::{Borrows, Ground, Ranks, Taker};
@@ -116,6 +117,8 @@ struct Trial<'a> {
     taken: Taken,
     /// Nodes that may be given back, once somebody has asked.
     emptiable: Option<Vec<NodeId>>,
+    /// What is kept for others from the head that is served now, as it was before anything was taken for it.
+    beside: Option<Beside>,
     /// Jobs that hold in the trial what they were promised, or what was found for them.
     held: BTreeMap<JobId, Held>,
     /// Jobs that were promised what jobs before them have now.
@@ -195,6 +198,7 @@ fn tried(engine: &mut Engine, heads: &[(ClassId, OrderKey)]) -> Findings {
         candidates: BTreeMap::new(),
         taken: Taken::default(),
         emptiable: None,
+        beside: None,
         held: BTreeMap::new(),
         broken: BTreeSet::new(),
         moving: false,
@@ -358,6 +362,7 @@ impl Trial<'_> {
             let below = || lower || self.ranks.may_yield(state, taker, theirs.quota, theirs.tier);
             held.promised && theirs.pool == taker.pool && below()
         };
+        self.beside = Beside::of(state, taker.job, taker.pool);
         let promised = self.held.values().filter(may_yield);
         let mut promised: Vec<(i32, Reverse<JobId>)> =
             promised.map(|held| (priority(held.taker.tier), Reverse(held.taker.job))).collect();
@@ -423,9 +428,15 @@ impl Trial<'_> {
         }
     }
 
+    /// Whether quota and money let a gang of a taker's start, and leave to others what is kept for those before which it does not go.
+    fn has_share(&self, taker: &Taker) -> bool {
+        let state = &self.engine.state;
+        !refused(state, taker) && self.beside.as_ref().is_none_or(|beside| beside.refused(state).is_none())
+    }
+
     /// Where a head would go as things stand in the trial.
     fn places(&mut self, taker: &Taker) -> Option<Vec<WorkerPlace>> {
-        if refused(self.state(), taker) {
+        if !self.has_share(taker) {
             return None;
         }
         placement::find(self.engine, taker.job, taker.pool, NodeScope::InFlight, taker.asked)
@@ -507,6 +518,7 @@ impl Trial<'_> {
             lacks += 1;
             // What is there in time is better than what can be had, once others have ended.
             let late = lack != Lack::Time && bought_late_next(self.state(), taker);
+            self.beside = Beside::of(self.state(), job, taker.pool);
             if (late && self.deal(taker, Lack::Time)) || self.deal(taker, lack) {
                 return true;
             }
@@ -587,6 +599,8 @@ impl Trial<'_> {
 
     /// A booked job looks for places that are there in time as if it held nothing.
     fn deal_anew(&mut self, taker: &Taker) -> bool {
+        // It has its share.
+        self.beside = None;
         if self.taken.any(taker.job) {
             // One before it has its places.
             return self.deal(taker, Lack::Time);

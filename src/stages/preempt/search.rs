@@ -12,7 +12,7 @@
 //! Never: more than can be spared; a tier below its `minShare`, but for what its queues have borrowed.
 
 use super::losses::{self, Candidate, Loss, Steady};
-use super::{Lack, Trial, bound, ceiling, refused};
+use super::{Lack, Trial, bound, ceiling};
 use crate::effect::WorkerPlace;
 use crate::ids::{JobId, NodeId, OfferingId, QuotaId};
 use crate::job::Gang;
@@ -448,7 +448,7 @@ fn keeps_min_share(state: &State, taker: &Taker, taken: &losses::Taken, tier: cr
 
 /// Whether the head has what it lacks now, and the places where it would go. None: it can be bought for.
 fn enough(trial: &mut Trial<'_>, taker: &Taker, lack: Lack) -> Option<Vec<WorkerPlace>> {
-    if refused(&trial.engine.state, taker) {
+    if !trial.has_share(taker) {
         return None;
     }
     if lack == Lack::All {

@@ -214,7 +214,13 @@ fn comes(
     let Some(sets) = judge(&before, &head, counts, seen) else { return Ok(()) };
     // What is kept for others moves with the pass, as their reservations do: at rest it is looked at.
     if !before.set_aside.is_empty() {
-        return Ok(());
+        let takes = gone.iter().any(|gone| *gone != 0)
+            && before.set_aside.iter().all(|kept| !kept.money && before.are_apart(&head, &kept.holder));
+        return if takes && !before.leaves_what_is_kept(&head, &gone) {
+            Err(("kept", format!("{} takes {gone:?}, which others wait for: {}", head.id, shown(&before, &head))))
+        } else {
+            Ok(())
+        };
     }
     // Where nothing helps in time, what is late is better than nothing.
     let in_time = !sets.is_empty();
@@ -338,7 +344,9 @@ fn judge(model: &Model, head: &Head, counts: &mut Counts, seen: &mut Seen) -> Op
     if model.leaves_to_another(head) {
         return None;
     }
-    Some(sets.into_iter().filter(|set| model.leaves_what_is_kept(head, &set.gone)).collect())
+    let leaves =
+        |set: &Set| model.leaves_what_is_kept(head, &set.gone) && model.leaves_all_that_is_kept(head, &set.gone);
+    Some(sets.into_iter().filter(leaves).collect())
 }
 
 /// Whether a rule says anything in a state at all.

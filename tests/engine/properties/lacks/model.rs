@@ -362,6 +362,25 @@ impl Model {
         })
     }
 
+    /// Whether it leaves that to all of them at once.
+    pub(super) fn leaves_all_that_is_kept(&self, head: &Head, gone: &Gone) -> bool {
+        let bound = |kept: &&SetAside| self.is_below(head.quota, kept.at) && kept.holder.id != head.id;
+        let bound: Vec<&SetAside> =
+            self.set_aside.iter().filter(bound).filter(|kept| !self.goes_before(head, kept)).collect();
+        let mut beside = self.clone();
+        let mut all = gone.clone();
+        for kept in &bound {
+            if bound.iter().all(|other| other.at <= kept.at || other.holder.id != kept.holder.id) {
+                beside.kept.push((kept.holder.id, kept.holder.quota, kept.holder.asked()));
+            }
+            if !self.quota_lets(&kept.holder, &self.nothing_gone()) {
+                all = self.without(kept, &all);
+            }
+        }
+        let stay = || bound.iter().all(|kept| beside.owners_stay(head, kept, &all));
+        bound.is_empty() || (bound.iter().all(|kept| !kept.money) && beside.quota_lets(head, &all) && stay())
+    }
+
     /// Whether a head goes before one that something is kept for, which has it when the runs are gone that it waits for.
     fn goes_before(&self, head: &Head, kept: &SetAside) -> bool {
         let holder = &kept.holder;
@@ -370,8 +389,7 @@ impl Model {
         if head.quota == holder.quota {
             return in_turn(head) > in_turn(holder);
         }
-        // A queue above the other: its own jobs are one more child there, and what they own is not told apart here.
-        if self.is_below(head.quota, holder.quota) || self.is_below(holder.quota, head.quota) {
+        if !self.are_apart(head, holder) {
             return false;
         }
         let ways = (self.lineage(head.quota), self.lineage(holder.quota));
@@ -385,10 +403,18 @@ impl Model {
         (within(head, &ways.0, &self.nothing_gone()), tier(head)) > (within(holder, &ways.1, &gone), tier(holder))
     }
 
-    /// What is gone, and the runs that a holder waits for.
+    /// Whether no queue of two different ones is above the other: there its own jobs are one more child, and what they own is not told apart here.
+    pub(super) fn are_apart(&self, head: &Head, holder: &Head) -> bool {
+        head.quota == holder.quota
+            || !(self.is_below(head.quota, holder.quota) || self.is_below(holder.quota, head.quota))
+    }
+
+    /// What is gone, and the runs that a holder waits for, by whatever is kept for it.
     fn without(&self, kept: &SetAside, gone: &Gone) -> Gone {
+        let own = |other: &&SetAside| other.holder.id == kept.holder.id;
+        let waits_for = |run: JobId| self.set_aside.iter().filter(own).any(|other| other.gone.contains(&run));
         let all = self.runs.iter().zip(gone);
-        all.map(|(run, part)| if kept.gone.contains(&run.id) { run.whole() } else { *part }).collect()
+        all.map(|(run, part)| if waits_for(run.id) { run.whole() } else { *part }).collect()
     }
 
     /// Whether quota is left to a head beside one for which it is kept, when these are gone and those that the other waits for. What money is
@@ -400,7 +426,20 @@ impl Model {
         // What is enough now is left to it now: it waits for room.
         let short = !self.quota_lets(holder, &self.nothing_gone());
         let gone = if short { self.without(kept, gone) } else { gone.clone() };
-        !kept.money && beside.quota_lets(head, &gone)
+        !kept.money && beside.quota_lets(head, &gone) && beside.owners_stay(head, kept, &gone)
+    }
+
+    /// Whether one that is within what it owns where quota is kept for it, and below that, still is with a head beside it. It is counted in.
+    fn owners_stay(&self, head: &Head, kept: &SetAside, gone: &Gone) -> bool {
+        let mut used = self.used(gone);
+        for (_, at, share) in &self.kept {
+            used[*at] += share;
+        }
+        let own = |at: usize, used: &[u64]| owns(&self.tree, at).is_none_or(|own| uses(&self.tree, used, at) <= own);
+        let way = self.lineage(kept.holder.quota).into_iter().filter(|at| self.is_below(*at, kept.at));
+        let way: Vec<usize> = way.filter(|at| self.is_below(head.quota, *at) && own(*at, &used)).collect();
+        used[head.quota] += head.asked();
+        way.into_iter().all(|at| own(at, &used))
     }
 
     /// The same state as it is to one head: what is kept for those before it is used, and the rules without which it is looked at.
