@@ -3,6 +3,7 @@
 //! Never: a worker, job or node as a label. Queues that the policy does not name share one label.
 
 use super::book::{ActivityBook, FRESH};
+use crate::metrics::catalogue;
 use crate::metrics::family::{Family, Number};
 use std::time::Duration;
 
@@ -15,17 +16,9 @@ impl ActivityBook {
     #[must_use]
     pub fn queue_families(&self, shows: impl Fn(&str) -> bool) -> Vec<Family> {
         let inside = self.lock();
-        let counter = |name, help| Family::counter(name, help).unit("seconds");
-        let mut observed = counter(
-            "worker_observed",
-            "Time of workers in which their node's agent knew whether they compute, since this process started.",
-        );
-        let mut busy =
-            counter("worker_busy", "Time of workers in which they computed on a GPU, since this process started.");
-        let mut resident = counter(
-            "worker_resident",
-            "Time of workers in which they held memory of a GPU, since this process started.",
-        );
+        let mut observed = Family::of(&catalogue::WORKER_OBSERVED);
+        let mut busy = Family::of(&catalogue::WORKER_BUSY);
+        let mut resident = Family::of(&catalogue::WORKER_RESIDENT);
         for (queue, sums) in inside.sums.iter().filter(|(queue, _)| shows(queue)) {
             for (family, ms) in [(&mut observed, sums.observed), (&mut busy, sums.busy), (&mut resident, sums.resident)]
             {
@@ -40,11 +33,8 @@ impl ActivityBook {
     #[must_use]
     pub fn agent_families(&self) -> Vec<Family> {
         let (now, inside) = (self.now(), self.lock());
-        let mut agents = Family::gauge(
-            "agents",
-            "Agents that have reported what GPUs do within two and a half minutes, by whether they have figures.",
-        );
-        let mut workers = Family::gauge("workers_observed", "Current workers by what their agent says of them.");
+        let mut agents = Family::of(&catalogue::AGENTS);
+        let mut workers = Family::of(&catalogue::WORKERS_OBSERVED);
         let there = inside.agents.values().filter(|record| now.saturating_sub(record.seen) < THERE);
         for (state, reads) in [("reading", true), ("failing", false)] {
             for source in ["nvml", "dcgm"] {
@@ -57,17 +47,11 @@ impl ActivityBook {
         for (state, computes) in [("busy", Some(true)), ("idle", Some(false)), ("unknown", None)] {
             workers.set(&[("state", state)], fresh.clone().filter(|known| *known == computes).count() as u64);
         }
-        let mut ignored = Family::counter(
-            "activity_ignored",
-            "Reports of agents, and workers in them, that changed nothing, since this process started.",
-        );
+        let mut ignored = Family::of(&catalogue::ACTIVITY_IGNORED);
         for cause in CAUSES {
             ignored.set(&[("cause", cause)], inside.ignored.get(cause).copied().unwrap_or_default());
         }
-        let dropped = Family::counter(
-            "activity_dropped",
-            "Workers whose observations agents have dropped because there were too many, since this process started.",
-        );
+        let dropped = Family::of(&catalogue::ACTIVITY_DROPPED);
         vec![agents, workers, ignored, dropped.with(&[], inside.dropped)]
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Never: a look at every job. Those that hold places are as few as GPUs; those that wait, maybe a million, are counted by class.
 
+use super::catalogue;
 use super::family::{Family, MOST_VALUES, OTHER};
 use crate::document::write::{QueueCounts, dollars, gpus, queue_counts};
 use forebay_engine::engine::Engine;
@@ -71,10 +72,10 @@ pub fn cluster(state: &State) -> Vec<Family> {
     families.extend(stock(state));
     families.extend(brakes(state));
     let counters = state.counters();
-    let reclaims = Family::counter("node_reclaims", "Nodes that the cloud took back or announced to take back.");
+    let reclaims = Family::of(&catalogue::NODE_RECLAIMS);
     families.push(reclaims.with(&[], counters.reclaims));
     let ledger = state.ledger_now();
-    let spend = Family::counter("spend", "What all nodes have cost, by how they were paid for.").unit("usd");
+    let spend = Family::of(&catalogue::SPEND);
     families.push(CAPACITY_TYPES.into_iter().fold(spend, |family, capacity| {
         let cost = ledger.account(capacity).cost.micro_dollars();
         family.with(&[("capacity_type", capacity.as_str())], dollars(cost))
@@ -112,13 +113,12 @@ fn held(state: &State) -> BTreeMap<(PoolId, CapacityType), Held> {
 }
 
 fn places(state: &State) -> Vec<Family> {
-    let mut nodes = Family::gauge("nodes", "Nodes from the decision to buy them until they are gone.");
-    let mut all = Family::gauge("gpus", "Whole GPUs on all nodes, on those that do not exist yet too.");
-    let mut running = Family::gauge("gpus_running", "GPUs and parts of GPUs that started runs hold.");
-    let mut booked =
-        Family::gauge("gpus_booked", "GPUs and parts of GPUs that jobs hold whose workers have not started.");
-    let mut rate = Family::gauge("spend_rate", "What all nodes cost now, in US dollars an hour.").unit("usd_per_hour");
-    let mut purchases = Family::gauge("purchases_open", "Purchases whose outcome is not known yet.");
+    let mut nodes = Family::of(&catalogue::NODES);
+    let mut all = Family::of(&catalogue::GPUS);
+    let mut running = Family::of(&catalogue::GPUS_RUNNING);
+    let mut booked = Family::of(&catalogue::GPUS_BOOKED);
+    let mut rate = Family::of(&catalogue::SPEND_RATE);
+    let mut purchases = Family::of(&catalogue::PURCHASES_OPEN);
     let pools = state.policy().map(|policy| policy.pools.as_slice()).unwrap_or_default();
     for ((pool, capacity), held) in held(state) {
         let pool = pools.get(pool.index()).map_or("", |pool| pool.name.as_str());
@@ -146,11 +146,8 @@ fn stock(state: &State) -> [Family; 2] {
             *blocked.entry(kind).or_default() += 1;
         }
     }
-    let offerings = Family::gauge("offerings", "What the policy lets be bought: instance type x zone x capacity type.");
-    let refused = Family::gauge(
-        "offerings_blocked",
-        "Offerings that are not asked for now, by what the cloud said last; `capacity` is out of stock.",
-    );
+    let offerings = Family::of(&catalogue::OFFERINGS);
+    let refused = Family::of(&catalogue::OFFERINGS_BLOCKED);
     let refused =
         blocked.into_iter().fold(refused, |family, (kind, count)| family.with(&[("error", error(kind))], count));
     [offerings.with(&[], listed), refused]
@@ -162,11 +159,10 @@ fn brakes(state: &State) -> [Family; 2] {
     for (brake, _) in state.brakes() {
         *on.entry(brake.kind()).or_default() += 1;
     }
-    let brakes = Family::gauge("brakes", "What operators have stopped for a time, by kind.");
+    let brakes = Family::of(&catalogue::BRAKES);
     let brakes = on.into_iter().fold(brakes, |family, (kind, count)| family.with(&[("kind", kind)], count));
     let held = state.index().held_back.len() as u64;
-    let help = "Jobs that would wait in the order, had an operator not paused admission or held their queue.";
-    [brakes, Family::gauge("jobs_held_back", help).with(&[], held)]
+    [brakes, Family::of(&catalogue::JOBS_HELD_BACK).with(&[], held)]
 }
 
 /// Jobs by queue: of those that `shows`, the declared ones before others as far as there are labels, and the rest together.
@@ -189,11 +185,9 @@ pub fn queues(state: &State, shows: impl Fn(&str) -> bool) -> [Family; 3] {
         there.milli_waiting += more.milli_waiting;
         there.head_wait = there.head_wait.max(more.head_wait);
     }
-    let mut jobs =
-        Family::gauge("queue_jobs", "Jobs of a queue that are not over: those without a worker, and those with one.");
-    let mut gpus_waiting = Family::gauge("queue_gpus_waiting", "GPUs and parts of GPUs that jobs of a queue wait for.");
-    let help = "For how long the first in order of those that wait has waited, since it was accepted.";
-    let mut first = Family::gauge("queue_head_wait", help).unit("seconds");
+    let mut jobs = Family::of(&catalogue::QUEUE_JOBS);
+    let mut gpus_waiting = Family::of(&catalogue::QUEUE_GPUS_WAITING);
+    let mut first = Family::of(&catalogue::QUEUE_HEAD_WAIT);
     for (queue, there) in labelled {
         jobs.set(&[("queue", queue), ("state", "waiting")], there.waiting);
         jobs.set(&[("queue", queue), ("state", "running")], there.running);
@@ -213,8 +207,7 @@ pub fn waiting(engine: &Engine) -> Family {
         let code = first.map_or(NOT_ASKED, |key| engine.why(key.job).map_or(NOT_ASKED, Reason::code));
         *counts.entry(code).or_default() += index.positions.total(*class);
     }
-    let help = "Jobs that wait in their order, by the code of the reason of the first of those like them.";
-    let family = Family::gauge("jobs_waiting", help);
+    let family = Family::of(&catalogue::JOBS_WAITING);
     counts.into_iter().fold(family, |family, (reason, count)| family.with(&[("reason", reason)], count))
 }
 
@@ -245,19 +238,19 @@ pub fn jobs(state: &State) -> Vec<Family> {
         ("stopping", stopping),
         ("serving", serving),
     ];
-    let open = Family::gauge("jobs", "Jobs that are not over, by where they are. A service is one job.");
+    let open = Family::of(&catalogue::JOBS);
     let open = counts.into_iter().fold(open, |family, (state, count)| family.with(&[("state", state)], count));
     let counters = state.counters();
-    let over = Family::counter("jobs_over", "Jobs that are over, by outcome.");
+    let over = Family::of(&catalogue::JOBS_OVER);
     let outcomes = OUTCOMES.into_iter().zip(counters.outcomes);
     let over = outcomes.fold(over, |family, (outcome, count)| family.with(&[("outcome", outcome)], count));
-    let single = |name, help, count| Family::counter(name, help).with(&[], count);
+    let single = |metric, count| Family::of(metric).with(&[], count);
     vec![
         open,
         over,
-        single("submissions_refused", "Submissions that were refused before they became a job.", counters.refused),
-        single("statuses", "Status messages to submitters.", counters.statuses),
-        single("events_ignored", "Events that said nothing new or came too late.", counters.ignored_events),
-        single("decisions", "Decisions of the engine.", counters.decisions),
+        single(&catalogue::SUBMISSIONS_REFUSED, counters.refused),
+        single(&catalogue::STATUSES, counters.statuses),
+        single(&catalogue::EVENTS_IGNORED, counters.ignored_events),
+        single(&catalogue::DECISIONS, counters.decisions),
     ]
 }

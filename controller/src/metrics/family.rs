@@ -2,6 +2,7 @@
 //!
 //! Never: two points with the same labels; a name that was not written down here in the code.
 
+use super::catalogue::Metric;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, text};
 use prometheus_client::metrics::MetricType;
@@ -24,13 +25,10 @@ pub const OTHER: &str = "other";
 /// Names with values.
 pub type Labels = Vec<(&'static str, String)>;
 
-/// A metric.
+/// A metric with its points.
 #[derive(Clone, Debug)]
 pub struct Family {
-    name: &'static str,
-    unit: Option<&'static str>,
-    help: &'static str,
-    kind: MetricType,
+    metric: &'static Metric,
     points: BTreeMap<Labels, Number>,
 }
 
@@ -67,28 +65,10 @@ impl From<f64> for Number {
 }
 
 impl Family {
-    /// Something that only grows. Its points end in `_total`.
+    /// A metric, without points yet.
     #[must_use]
-    pub fn counter(name: &'static str, help: &'static str) -> Family {
-        Family { name, unit: None, help, kind: MetricType::Counter, points: BTreeMap::new() }
-    }
-
-    /// Something that is as it is.
-    #[must_use]
-    pub fn gauge(name: &'static str, help: &'static str) -> Family {
-        Family { kind: MetricType::Gauge, ..Family::counter(name, help) }
-    }
-
-    /// Something that is told by its labels. Its points end in `_info`.
-    #[must_use]
-    pub fn info(name: &'static str, help: &'static str) -> Family {
-        Family { kind: MetricType::Info, ..Family::counter(name, help) }
-    }
-
-    /// In this unit, which ends the name.
-    #[must_use]
-    pub fn unit(self, unit: &'static str) -> Family {
-        Family { unit: Some(unit), ..self }
+    pub fn of(metric: &'static Metric) -> Family {
+        Family { metric, points: BTreeMap::new() }
     }
 
     /// With this point too.
@@ -100,19 +80,21 @@ impl Family {
 
     /// A point is this.
     pub fn set(&mut self, labels: &[(&'static str, &str)], number: impl Into<Number>) {
+        debug_assert!(labels.iter().map(|(name, _)| name).eq(self.metric.labels), "{}: {labels:?}", self.metric.name);
         let labels = labels.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
         self.points.insert(labels, number.into());
     }
 
     fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let unit = self.unit.map(|unit| Unit::Other(unit.to_owned()));
-        let mut metric = encoder.encode_descriptor(self.name, self.help, unit.as_ref(), self.kind)?;
+        let Metric { name, kind, unit, help, .. } = *self.metric;
+        let unit = unit.map(|unit| Unit::Other(unit.to_owned()));
+        let mut metric = encoder.encode_descriptor(name, help, unit.as_ref(), kind)?;
         for (labels, number) in &self.points {
-            match self.kind {
+            match kind {
                 MetricType::Info => metric.encode_info(labels)?,
                 // Without labels there are no braces either.
-                _ if labels.is_empty() => number.encode(self.kind, &mut metric)?,
-                _ => number.encode(self.kind, &mut metric.encode_family(labels)?)?,
+                _ if labels.is_empty() => number.encode(kind, &mut metric)?,
+                _ => number.encode(kind, &mut metric.encode_family(labels)?)?,
             }
         }
         Ok(())
@@ -170,14 +152,21 @@ mod tests {
         let labels = vec![("job", "job-12".to_owned()), ("attempt", "3".to_owned())];
         let exemplar = Exemplar { labels, at: Some(SystemTime::UNIX_EPOCH + Duration::from_millis(1_500)) };
         let hostile = "a\"} 1\n# EOF\n\\";
+        static PREEMPTIONS: Metric = Metric::counter("preemptions", "Runs.").labels(&["queue"]);
+        static SPEND: Metric = Metric::counter("spend", "Money.").unit("usd");
+        static GPUS: Metric = Metric::gauge("gpus", "GPUs.").labels(&["pool"]);
+        static RATE: Metric = Metric::gauge("rate", "A rate.");
+        static BUILD: Metric = Metric::info("build", "Build.").labels(&["version"]);
+        static NOTHING: Metric = Metric::gauge("nothing", "Not known.");
         let families = vec![
-            Family::counter("preemptions", "Runs.")
+            Family::of(&PREEMPTIONS)
                 .with(&[("queue", hostile)], Number::Shown(3, exemplar.clone()))
                 .with(&[("queue", "b")], 1),
-            Family::counter("spend", "Money.").unit("usd").with(&[], 0.25),
-            Family::gauge("gpus", "GPUs.").with(&[], 7).with(&[("pool", "p")], 0.5),
-            Family::info("build", "Build.").with(&[("version", "1")], 1),
-            Family::gauge("nothing", "Not known."),
+            Family::of(&SPEND).with(&[], 0.25),
+            Family::of(&GPUS).with(&[("pool", "p")], 0.5),
+            Family::of(&RATE).with(&[], 7),
+            Family::of(&BUILD).with(&[("version", "1")], 1),
+            Family::of(&NOTHING),
         ];
         let expected = r##"# HELP forebay_preemptions Runs.
 # TYPE forebay_preemptions counter
@@ -189,8 +178,10 @@ forebay_preemptions_total{queue="b"} 1
 forebay_spend_usd_total 0.25
 # HELP forebay_gpus GPUs.
 # TYPE forebay_gpus gauge
-forebay_gpus 7
 forebay_gpus{pool="p"} 0.5
+# HELP forebay_rate A rate.
+# TYPE forebay_rate gauge
+forebay_rate 7
 # HELP forebay_build Build.
 # TYPE forebay_build info
 forebay_build_info{version="1"} 1

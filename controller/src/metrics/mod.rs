@@ -1,4 +1,4 @@
-//! Figures for monitoring: what `GET /metrics` answers, as OpenMetrics text. docs/API.md has a table of all of them.
+//! Figures for monitoring: what `GET /metrics` answers, as OpenMetrics text. catalogue.rs has all of them, and docs/METRICS.md is written from it.
 //!
 //! ```text
 //! statuses --(a task counts)--> preemptions --+
@@ -11,6 +11,7 @@
 //!
 //! Never: a job's id or subject as a label (an exemplar may name a job), a label without a bound, a figure that nobody knows as zero.
 
+pub mod catalogue;
 pub mod engine;
 pub mod family;
 pub mod outside;

@@ -3,6 +3,7 @@
 //! Never: a backlog that nobody knows; its point is left out. Never a label that a stranger chose: codes of rejections are a closed list,
 //! names are the configuration's.
 
+use super::catalogue;
 use super::family::Family;
 use crate::policy::PolicyChanges;
 use crate::sources::registry::{LatencyView, MessageCountsView, SourcesView};
@@ -16,16 +17,16 @@ const HTTP: &str = "http";
 /// This process. `paused` is why events are not received, if they are not.
 #[must_use]
 pub fn process(paused: Option<&str>) -> Vec<Family> {
-    let build = Family::info("build", "This build of Forebay.").with(&[("version", env!("CARGO_PKG_VERSION"))], 1);
-    let receiving = Family::gauge("receiving", "1 while events are received, 0 while the journal's disk is full.");
+    let build = Family::of(&catalogue::BUILD).with(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    let receiving = Family::of(&catalogue::RECEIVING);
     vec![build, receiving.with(&[], u64::from(paused.is_none()))]
 }
 
 /// Changes of the policy since the process started, and whether the last one that was offered stands refused.
 #[must_use]
 pub fn policy(changes: &PolicyChanges) -> Vec<Family> {
-    let refused = Family::gauge("policy_refused", "1 while the last policy that was offered is refused, 0 otherwise.");
-    let offered = Family::counter("policies_offered", "Policies that were offered while the controller ran.");
+    let refused = Family::of(&catalogue::POLICY_REFUSED);
+    let offered = Family::of(&catalogue::POLICIES_OFFERED);
     let offered = offered.with(&[("outcome", "taken")], changes.taken).with(&[("outcome", "refused")], changes.refused);
     vec![refused.with(&[], u64::from(changes.standing.is_some())), offered]
 }
@@ -33,15 +34,9 @@ pub fn policy(changes: &PolicyChanges) -> Vec<Family> {
 /// For how long work has held the driver's thread at most.
 #[must_use]
 pub fn holds(holds: &LoopHolds) -> Family {
-    let family = Family::gauge(
-        "loop_longest_hold",
-        "The longest that one question or batch has computed on the driver's thread since the process started.",
-    );
+    let family = Family::of(&catalogue::LOOP_LONGEST_HOLD);
     let seconds = |held: Duration| held.as_secs_f64();
-    family
-        .unit("seconds")
-        .with(&[("work", "query")], seconds(holds.query()))
-        .with(&[("work", "batch")], seconds(holds.batch()))
+    family.with(&[("work", "query")], seconds(holds.query())).with(&[("work", "batch")], seconds(holds.batch()))
 }
 
 /// One or more entries of the configuration that have one name.
@@ -87,18 +82,10 @@ fn add(to: &mut MessageCountsView, more: &MessageCountsView) {
 }
 
 fn conditions(entries: &BTreeMap<(String, String), Entry>) -> [Family; 4] {
-    let mut up = Family::gauge(
-        "source_up",
-        "1 while a source, a sink or the cloud works or is held back, 0 while it starts, fails or has stopped.",
-    );
-    let mut backlog =
-        Family::gauge("source_backlog_messages", "Messages that wait, in all. Left out while it is not known.");
-    let mut restarts =
-        Family::counter("source_restarts", "How often it was started again, since this process started.");
-    let mut missed = Family::counter(
-        "source_missed_messages",
-        "Messages that the broker dropped before they were read, as far as it tells.",
-    );
+    let mut up = Family::of(&catalogue::SOURCE_UP);
+    let mut backlog = Family::of(&catalogue::SOURCE_BACKLOG_MESSAGES);
+    let mut restarts = Family::of(&catalogue::SOURCE_RESTARTS);
+    let mut missed = Family::of(&catalogue::SOURCE_MISSED_MESSAGES);
     for ((name, direction), entry) in entries {
         let labels = [("source", name.as_str()), ("direction", direction.as_str())];
         up.set(&labels, u64::from(entry.up));
@@ -112,21 +99,10 @@ fn conditions(entries: &BTreeMap<(String, String), Entry>) -> [Family; 4] {
 }
 
 fn events(letters: &BTreeMap<String, MessageCountsView>) -> [Family; 4] {
-    let mut taken = Family::counter(
-        "events",
-        "Events that were received and are durable, since this process started: `new`, or `seen` before.",
-    );
-    let mut rejected = Family::counter(
-        "events_rejected",
-        "Events that were not taken, by source and code, since this process started.",
-    );
-    let mut warnings =
-        Family::counter("event_warnings", "Fields of events that nobody knows, since this process started.");
-    let mut latency = Family::gauge(
-        "event_latency",
-        "From the broker to the durable decision, since this process started, rounded up by at most an eighth.",
-    )
-    .unit("seconds");
+    let mut taken = Family::of(&catalogue::EVENTS);
+    let mut rejected = Family::of(&catalogue::EVENTS_REJECTED);
+    let mut warnings = Family::of(&catalogue::EVENT_WARNINGS);
+    let mut latency = Family::of(&catalogue::EVENT_LATENCY);
     for (source, letters) in letters {
         let source = ("source", source.as_str());
         taken.set(&[source, ("outcome", "new")], letters.taken);

@@ -7,6 +7,7 @@
 //! Never: more queues than there may be labels; those that no policy names share one label then. Never a gap in silence: statuses that
 //! were not read in time are counted too.
 
+use super::catalogue;
 use super::family::{Exemplar, Family, MOST_VALUES, Number, OTHER};
 use crate::driver::{DriverHandle, MailboxError, QueryContext, StatusStream, StreamEnd};
 use forebay_engine::engine::Engine;
@@ -126,18 +127,12 @@ impl Preemptions {
     #[must_use]
     pub fn families(&self, shows: impl Fn(&str) -> bool, sees: impl Fn(JobId) -> bool) -> Vec<Family> {
         let inside = self.lock();
-        let mut preemptions = Family::counter(
-            "preemptions",
-            "Runs that were stopped before they were done, by the queue of their job and by cause, since this process started.",
-        );
+        let mut preemptions = Family::of(&catalogue::PREEMPTIONS);
         for ((queue, cause), Count { count, last }) in inside.counts.iter().filter(|((queue, _), _)| shows(queue)) {
             let number = if sees(last.job) { Number::Shown(*count, last.exemplar()) } else { Number::Whole(*count) };
             preemptions.set(&[("queue", queue), ("cause", cause)], number);
         }
-        let unread = Family::counter(
-            "preemption_statuses_unread",
-            "Statuses that were dropped from memory before preemptions among them could be counted, since this process started.",
-        );
+        let unread = Family::of(&catalogue::PREEMPTION_STATUSES_UNREAD);
         vec![preemptions, unread.with(&[], inside.unread)]
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Never: a point for what was never spent; a product of queue, tier and label.
 
+use super::catalogue;
 use super::family::Family;
 use crate::cost::{AccountLine, AccountSum};
 use forebay_sim::score::money::decimal;
@@ -13,13 +14,11 @@ const A_GPU_HOUR: f64 = 3_600_000_000.0;
 /// The accounts as metrics.
 #[must_use]
 pub fn families(accounts: &BTreeMap<AccountLine, AccountSum>) -> Vec<Family> {
-    let money = |name, help| Family::counter(name, help).unit("usd");
-    let mut queues = money("queue_spend", "What the jobs of a queue have cost, by how capacity was paid for.");
-    let mut tiers = money("tier_spend", "What the jobs of a tier have cost, by how capacity was paid for.");
-    let mut labels = money("label_spend", "What jobs have cost by the labels that the policy bills by.");
-    let mut waste = money("waste", "What was spent on anything but work, by what it was.");
-    let mut hours =
-        Family::counter("waste_gpu_hours", "GPU-hours of bought and owned nodes that were not work, by what it was.");
+    let mut queues = Family::of(&catalogue::QUEUE_SPEND);
+    let mut tiers = Family::of(&catalogue::TIER_SPEND);
+    let mut labels = Family::of(&catalogue::LABEL_SPEND);
+    let mut waste = Family::of(&catalogue::WASTE);
+    let mut hours = Family::of(&catalogue::WASTE_GPU_HOURS);
     for (line, sum) in accounts {
         let dollars = decimal(sum.micro_dollars);
         match line {

@@ -164,7 +164,7 @@ fn before_anything_happens_every_figure_is_there_or_left_out() {
 fn every_metric_is_in_the_docs_and_the_docs_have_no_other() {
     let folder = tempfile::tempdir().expect("a folder");
     let server = Server::start(folder.path(), &["--data", "d"]);
-    let docs = std::fs::read_to_string(root().join("docs/API.md")).expect("reads");
+    let docs = std::fs::read_to_string(root().join("docs/METRICS.md")).expect("reads");
     let written: BTreeSet<&str> =
         docs.lines().filter_map(|line| line.strip_prefix("| `forebay_")?.split(['`', '{']).next()).collect();
     let read = metrics(&server);

@@ -1,4 +1,4 @@
-//! What alerts and dashboards ask for is there: each metric stands in the table of docs/API.md, each recorded figure in the rules.
+//! What alerts and dashboards ask for is there: each metric stands in the table of docs/METRICS.md, each recorded figure in the rules.
 //!
 //! Never: whether a metric moves. Tests of the controller see to that.
 
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use super::{File, Finding};
 
 /// Where metrics are documented.
-const TABLE: &str = "docs/API.md";
+const TABLE: &str = "docs/METRICS.md";
 
 /// Where figures are recorded.
 const RULES: &str = "deploy/prometheus/forebay.rules.yaml";
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn what_is_asked_for_is_there() {
         let files = [
-            file(TABLE, "| metric | means |\n| `forebay_jobs` | `state` | jobs |\n"),
+            file(TABLE, "| metric | type | labels | means |\n| `forebay_jobs` | gauge | `state` | jobs |\n"),
             file(RULES, "      - record: forebay:jobs:1h\n        expr: sum(forebay_jobs) + forebay_job\n"),
             file(
                 "deploy/grafana/a.json",
@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(
             shown(&check(&files)),
             [
-                "deploy/prometheus/forebay.rules.yaml:2: `forebay_job` is no metric of docs/API.md; name one that is there",
+                "deploy/prometheus/forebay.rules.yaml:2: `forebay_job` is no metric of docs/METRICS.md; name one that is there",
                 "deploy/grafana/a.json:1: `forebay:jobs:1d` is recorded nowhere in deploy/prometheus/forebay.rules.yaml; record it there",
             ]
         );
