@@ -130,7 +130,6 @@ fn money_left(state: &State, asker: &Asker, ending: Ending) -> Option<(Rate, All
 /// What is kept for jobs before which an asker does not go, with who is gone by then: as it is before anything is taken for the asker.
 pub(crate) struct Beside {
     asker: Asker,
-    ending: Ending,
     kept: Vec<KeptBeside>,
 }
 
@@ -165,7 +164,7 @@ impl Beside {
             Some(KeptBeside { of, holder, until: until(state, kept), gone: gone_then(state, kept), own, ended })
         });
         let kept: Vec<KeptBeside> = all.collect();
-        (!kept.is_empty()).then_some(Beside { asker: *asker, ending, kept })
+        (!kept.is_empty()).then_some(Beside { asker: *asker, kept })
     }
 
     /// What has to be left to its holder and is not if the asker starts as things stand now.
@@ -218,8 +217,7 @@ impl Beside {
     fn money_left(&self, state: &State) -> Option<(Rate, Allowance)> {
         let of = |kept: &KeptBeside| {
             let Allowance::Budget(node) = kept.of else { return None };
-            let lasts =
-                demand::remaining_p90(state, self.asker.job).filter(|_| self.ending == Ending::LetIn && kept.ended);
+            let lasts = demand::remaining_p90(state, self.asker.job).filter(|_| kept.ended);
             let gang = budget::least(state, kept.holder.class, kept.holder.pool);
             let less = given_up(state, &kept.own);
             let left = state.budgets.holding(node)?.beside(state.now, kept.until, gang, less, lasts);

@@ -168,6 +168,7 @@ stories! {
     needless_boot_of_one_of_many
     needless_boot_under_a_floor
     no_sharing_pool
+    nobody_takes_what_a_gang_waits_for
     node_lost_under_a_gang
     numa_group_kept_whole
     one_model_a_gang
@@ -250,6 +251,7 @@ stories! {
     waits_for_a_release_by_design
     weight_counts
     weight_counts_in_a_cohort
+    what_a_gang_owns_is_kept_its_own
     why_waits_for_preemption
     why_while_stopping
     work_back_undrains
