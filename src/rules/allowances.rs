@@ -99,7 +99,7 @@ pub(crate) fn available(state: &State, job: JobId, pool: PoolId) -> MilliGpu {
 
 /// What is left to an elastic gang beside what is kept. `None`: all that there is.
 pub(crate) fn most(state: &State, job: JobId, pool: PoolId) -> Option<MilliGpu> {
-    quota_left(state, &Asker::of(state, job, pool)?, Ending::LetIn).map(|(left, _)| left)
+    Beside::of(state, job, pool)?.quota_left(state).map(|(left, _)| left)
 }
 
 /// The dearest gang of a class that may start beside what is kept. `None`: nothing is kept from it.
@@ -108,23 +108,13 @@ pub(crate) fn room(state: &State, class: ClassId) -> Option<Rate> {
         return None;
     }
     let (job, pool) = (state.index.first_queued(class)?.job, state.classes[class].fits.first()?.0);
-    money_left(state, &Asker::of(state, job, pool)?, Ending::LetIn).map(|(left, _)| left)
+    Beside::of(state, job, pool)?.money_left(state).map(|(left, _)| left)
 }
 
 /// What has to be left to its holder and is not if this one starts.
 fn kept_from<'a>(state: &'a State, asker: &Asker, ending: Ending) -> Option<&'a AllowanceReservation> {
     let of = Beside::of_asker(state, asker, ending)?.refused(state)?;
     state.allowances().get(&of)
-}
-
-/// What quotas leave beside what is kept, and the first of what is.
-fn quota_left(state: &State, asker: &Asker, ending: Ending) -> Option<(MilliGpu, Allowance)> {
-    Beside::of_asker(state, asker, ending)?.quota_left(state)
-}
-
-/// What budgets leave beside what is kept, and the first of what is.
-fn money_left(state: &State, asker: &Asker, ending: Ending) -> Option<(Rate, Allowance)> {
-    Beside::of_asker(state, asker, ending)?.money_left(state)
 }
 
 /// What is kept for jobs before which an asker does not go, with who is gone by then: as it is before anything is taken for the asker.
@@ -179,33 +169,40 @@ impl Beside {
         by_quota.or_else(by_money)
     }
 
+    /// What quotas leave beside what is kept, and what of it that is.
     fn quota_left(&self, state: &State) -> Option<(MilliGpu, Allowance)> {
         let Asker { quota, pool, .. } = self.asker;
-        let kept: Vec<_> =
-            self.kept.iter().filter(|kept| !kept.ended && matches!(kept.of, Allowance::Quota(..))).collect();
-        let first = *kept.first()?;
+        let kept = self.kept.iter().filter(|kept| !kept.ended && matches!(kept.of, Allowance::Quota(..)));
+        let kept: Vec<(&KeptBeside, UsedWithout<'_>)> =
+            kept.map(|kept| (kept, UsedWithout::of(state, pool, &kept.gone))).collect();
+        let (first, without) = kept.first()?;
         let lowest = first.of.node();
         // Below what is kept as well, the runs for which its holder waits are gone then: what they borrow may be the asker's own.
-        let mut used = used_without(state, pool, &first.gone);
+        let mut used = without.used.clone();
         used.retain(|at, _| *at != lowest && state.quota.is_below(*at, lowest));
-        used.extend(kept.iter().map(|kept| (kept.of.node(), used_by(state, &kept.holder, kept.of.node(), &kept.gone))));
+        used.extend(kept.iter().map(|(kept, without)| (kept.of.node(), without.with(&kept.holder, kept.of.node()))));
         let used = |at| used.get(&at).copied().unwrap_or_else(|| state.quota.usage(at, pool));
         let left = state.quota.available_given(quota, pool, &used);
         // What a holder owns with the runs gone stays its own: who would make it borrow then would keep it waiting for owners beside it.
-        let owned = kept.iter().filter_map(|kept| Some((self.own_left(state, kept, &used)?, kept.of)));
+        let owned = kept.iter().filter_map(|(kept, without)| Some((self.own_left(kept, without, &used)?, kept.of)));
         [(left, first.of)].into_iter().chain(owned).min_by_key(|(left, _)| *left)
     }
 
     /// What may be taken beside a holder that is within what it owns then, at every node up to where its quota is short, so that it still is.
     /// `None`: all that there is.
-    fn own_left(&self, state: &State, kept: &KeptBeside, used: &dyn Fn(QuotaId) -> MilliGpu) -> Option<MilliGpu> {
-        let (tree, holder, Asker { quota, pool, .. }) = (&state.quota, &kept.holder, self.asker);
-        let below = state.lineage(quota).take_while(|at| tree.is_below(*at, kept.of.node()));
+    fn own_left(
+        &self,
+        kept: &KeptBeside,
+        without: &UsedWithout<'_>,
+        used: &dyn Fn(QuotaId) -> MilliGpu,
+    ) -> Option<MilliGpu> {
+        let (tree, holder, Asker { quota, pool, .. }) = (&without.state.quota, &kept.holder, self.asker);
+        let below = without.state.lineage(quota).take_while(|at| tree.is_below(*at, kept.of.node()));
         let below: Vec<QuotaId> = below.collect();
         let mut left: Option<MilliGpu> = None;
         for at in below.into_iter().rev() {
             let shared = tree.is_below(holder.quota, at);
-            let with = if shared { used_by(state, holder, at, &kept.gone) } else { used(at) };
+            let with = if shared { without.with(holder, at) } else { used(at) };
             // What a node keeps to itself does not rise.
             left = left.map(|left| left + (tree.kept(at, pool) - with));
             let own = tree.subtree(at, pool).filter(|own| shared && with <= *own);
@@ -214,6 +211,7 @@ impl Beside {
         left
     }
 
+    /// What budgets leave beside what is kept, and what of it that is.
     fn money_left(&self, state: &State) -> Option<(Rate, Allowance)> {
         let of = |kept: &KeptBeside| {
             let Allowance::Budget(node) = kept.of else { return None };
@@ -329,15 +327,49 @@ fn owns_below(state: &State, of: (QuotaId, ClassId), pool: PoolId, meet: QuotaId
         let own = limit.map_or(MilliGpu(0), |limit| limit.nominal);
         return !state.has_quotas(pool) || own_use(state, quota, pool) + asked <= own;
     }
+    let without = UsedWithout::of(state, pool, gone);
     let mut way = state.lineage(quota).take_while(|at| *at != meet);
-    way.all(|at| state.within_own(at, pool, used_with(state, (quota, asked), pool, at, gone)))
+    way.all(|at| state.within_own(at, pool, without.with_more(quota, asked, at)))
 }
 
-/// What is in use in a pool at each node where it is less with some runs gone.
-fn used_without(state: &State, pool: PoolId, runs: &[JobId]) -> BTreeMap<QuotaId, MilliGpu> {
-    let there = runs.iter().filter_map(|id| state.jobs.get(*id)).filter(|row| row.pool == Some(pool));
-    let gone = there.filter_map(|row| Some((quota::quota_of(state, row)?, held(state, row.id))));
-    state.quota.used_without(pool, gone)
+/// What is in use of the quotas of a pool with some runs gone.
+struct UsedWithout<'a> {
+    state: &'a State,
+    pool: PoolId,
+    /// At each node where it is less.
+    used: BTreeMap<QuotaId, MilliGpu>,
+}
+
+impl<'a> UsedWithout<'a> {
+    fn of(state: &'a State, pool: PoolId, runs: &[JobId]) -> UsedWithout<'a> {
+        let there = runs.iter().filter_map(|id| state.jobs.get(*id)).filter(|row| row.pool == Some(pool));
+        let gone = there.filter_map(|row| Some((quota::quota_of(state, row)?, held(state, row.id))));
+        UsedWithout { state, pool, used: state.quota.used_without(pool, gone) }
+    }
+
+    fn at(&self, node: QuotaId) -> MilliGpu {
+        self.used.get(&node).copied().unwrap_or_else(|| self.state.quota.usage(node, self.pool))
+    }
+
+    /// What would be in use at a node if a holder had its share.
+    fn with(&self, holder: &Asker, node: QuotaId) -> MilliGpu {
+        self.with_more(holder.quota, quota::share(self.state, holder.class, self.pool), node)
+    }
+
+    /// What would be in use at a node if a queue took so much. No node below it goes above its own bound: what is too much there is to be
+    /// given back there.
+    fn with_more(&self, quota: QuotaId, asked: MilliGpu, node: QuotaId) -> MilliGpu {
+        let UsedWithout { state, pool, .. } = *self;
+        let tree = &state.quota;
+        let mut with = self.at(quota) + asked;
+        for at in state.lineage(quota).take_while(|at| *at != node) {
+            let Some(above) = tree.parent(at) else { break };
+            let most = tree.bound(at, pool).map_or(with, |bound| with.min(bound));
+            let stays = tree.kept(at, pool);
+            with = self.at(above) - (self.at(at) - stays) + (most - stays);
+        }
+        with
+    }
 }
 
 /// What the runs cost that are to be gone.
@@ -375,9 +407,8 @@ fn held(state: &State, job: JobId) -> MilliGpu {
 
 /// What will be in use of a quota when its holder has it and the runs that it waits for are gone.
 fn used_then(state: &State, of: Allowance, kept: &AllowanceReservation) -> Option<MilliGpu> {
-    let (node, row) = (of.node(), &state.jobs[kept.job]);
-    let holder = Asker { job: kept.job, class: row.class, pool: kept.pool, quota: quota::quota_of(state, row)? };
-    Some(used_by(state, &holder, node, &gone_then(state, kept)))
+    let holder = Asker::of(state, kept.job, kept.pool)?;
+    Some(UsedWithout::of(state, kept.pool, &gone_then(state, kept)).with(&holder, of.node()))
 }
 
 /// Runs that are gone when the holder of an allowance starts: those for which it waits by anything that is kept for it and too little now. What is
@@ -391,34 +422,6 @@ fn gone_then(state: &State, kept: &AllowanceReservation) -> Vec<JobId> {
     gone.sort_unstable();
     gone.dedup();
     gone
-}
-
-/// What would be in use at a node if a holder had its share, with some runs gone.
-fn used_by(state: &State, holder: &Asker, node: QuotaId, gone: &[JobId]) -> MilliGpu {
-    let asked = quota::share(state, holder.class, holder.pool);
-    used_with(state, (holder.quota, asked), holder.pool, node, gone)
-}
-
-/// What would be in use at a node if a queue took so much, with some runs gone. No node below it goes above its own bound: what is too much there
-/// is to be given back there.
-fn used_with(
-    state: &State,
-    (quota, asked): (QuotaId, MilliGpu),
-    pool: PoolId,
-    node: QuotaId,
-    gone: &[JobId],
-) -> MilliGpu {
-    let tree = &state.quota;
-    let without = used_without(state, pool, gone);
-    let used = |at| without.get(&at).copied().unwrap_or_else(|| tree.usage(at, pool));
-    let mut with = used(quota) + asked;
-    for at in state.lineage(quota).take_while(|at| *at != node) {
-        let Some(above) = tree.parent(at) else { break };
-        let most = tree.bound(at, pool).map_or(with, |bound| with.min(bound));
-        let stays = tree.kept(at, pool);
-        with = used(above) - (used(at) - stays) + (most - stays);
-    }
-    with
 }
 
 /// Until when others may use what is kept: the holder may wait for room for longer than for this.

@@ -353,32 +353,21 @@ impl Model {
         !self.leaves_what_is_kept(head, &nothing)
     }
 
-    /// Whether a head leaves to others what is kept for those that do not come behind it, once these are gone.
+    /// Whether a head leaves to others what is kept for those that do not come behind it, once these are gone: to each by itself.
     pub(super) fn leaves_what_is_kept(&self, head: &Head, gone: &Gone) -> bool {
-        let mut kept = self.set_aside.iter().filter(|kept| self.is_below(head.quota, kept.at));
-        kept.all(|kept| {
-            let holder = &kept.holder;
-            holder.id == head.id || self.goes_before(head, kept) || self.lets_beside(head, kept, gone)
-        })
+        self.kept_from(head).into_iter().all(|kept| self.lets_beside(head, &[kept], gone))
     }
 
     /// Whether it leaves that to all of them at once.
     pub(super) fn leaves_all_that_is_kept(&self, head: &Head, gone: &Gone) -> bool {
+        let kept = self.kept_from(head);
+        kept.is_empty() || self.lets_beside(head, &kept, gone)
+    }
+
+    /// What is kept for those that do not come behind a head.
+    fn kept_from(&self, head: &Head) -> Vec<&SetAside> {
         let bound = |kept: &&SetAside| self.is_below(head.quota, kept.at) && kept.holder.id != head.id;
-        let bound: Vec<&SetAside> =
-            self.set_aside.iter().filter(bound).filter(|kept| !self.goes_before(head, kept)).collect();
-        let mut beside = self.clone();
-        let mut all = gone.clone();
-        for kept in &bound {
-            if bound.iter().all(|other| other.at <= kept.at || other.holder.id != kept.holder.id) {
-                beside.kept.push((kept.holder.id, kept.holder.quota, kept.holder.asked()));
-            }
-            if !self.quota_lets(&kept.holder, &self.nothing_gone()) {
-                all = self.without(kept, &all);
-            }
-        }
-        let stay = || bound.iter().all(|kept| beside.owners_stay(head, kept, &all));
-        bound.is_empty() || (bound.iter().all(|kept| !kept.money) && beside.quota_lets(head, &all) && stay())
+        self.set_aside.iter().filter(bound).filter(|kept| !self.goes_before(head, kept)).collect()
     }
 
     /// Whether a head goes before one that something is kept for, which has it when the runs are gone that it waits for.
@@ -417,16 +406,22 @@ impl Model {
         all.map(|(run, part)| if waits_for(run.id) { run.whole() } else { *part }).collect()
     }
 
-    /// Whether quota is left to a head beside one for which it is kept, when these are gone and those that the other waits for. What money is
+    /// Whether quota is left to a head beside those for which it is kept, when these are gone and those that the others wait for. What money is
     /// left over time is not told here.
-    fn lets_beside(&self, head: &Head, kept: &SetAside, gone: &Gone) -> bool {
-        let holder = &kept.holder;
-        let mut beside = self.clone();
-        beside.kept.push((holder.id, holder.quota, holder.asked()));
-        // What is enough now is left to it now: it waits for room.
-        let short = !self.quota_lets(holder, &self.nothing_gone());
-        let gone = if short { self.without(kept, gone) } else { gone.clone() };
-        !kept.money && beside.quota_lets(head, &gone) && beside.owners_stay(head, kept, &gone)
+    fn lets_beside(&self, head: &Head, kept: &[&SetAside], gone: &Gone) -> bool {
+        let (mut beside, mut gone) = (self.clone(), gone.clone());
+        for kept in kept {
+            let holder = &kept.holder;
+            if beside.kept.iter().all(|(id, _, _)| *id != holder.id) {
+                beside.kept.push((holder.id, holder.quota, holder.asked()));
+            }
+            // What is enough now is left to it now: it waits for room.
+            if !self.quota_lets(holder, &self.nothing_gone()) {
+                gone = self.without(kept, &gone);
+            }
+        }
+        let stay = || kept.iter().all(|kept| beside.owners_stay(head, kept, &gone));
+        kept.iter().all(|kept| !kept.money) && beside.quota_lets(head, &gone) && stay()
     }
 
     /// Whether one that is within what it owns where quota is kept for it, and below that, still is with a head beside it. It is counted in.
