@@ -13,8 +13,8 @@ use forebay_kernel::units::{Rate, Spend, Timestamp};
 use forebay_sim::score::money::Exact;
 use std::collections::BTreeMap;
 
-/// In the order in which what was spent before is kept.
-const CAPACITY_TYPES: [CapacityType; 4] =
+/// All of them, in the order in which what was spent before is kept.
+pub(crate) const CAPACITY_TYPES: [CapacityType; 4] =
     [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand, CapacityType::Owned];
 
 /// An offering on a bill.

@@ -12,7 +12,6 @@ use super::basis::{BilledOffering, CostBasis};
 use super::csv_field;
 use super::group::gpu_micro_hours;
 use forebay_journal::SpendTotals;
-use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::ids::{JobId, OfferingId};
 use forebay_kernel::state::billing::{BilledJob, BilledPool, ChargeKey, ChargeKind};
 use forebay_kernel::units::{HOUR_MS, Timestamp};
@@ -150,10 +149,8 @@ fn row(basis: &CostBasis, key: &FocusKey, offer: &BilledOffering, amount: i128, 
 /// What was spent before the ledger knew by whom: a row a capacity type, in the month in which that began. Its list price is not known:
 /// it counts as what was paid.
 fn earlier(basis: &CostBasis) -> (Vec<FocusRow>, Vec<Exact>, Vec<Exact>) {
-    let capacities = [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand, CapacityType::Owned];
-    let spent = capacities.into_iter().zip(&basis.began.earlier);
     let (mut rows, mut costs) = (Vec::new(), Vec::new());
-    for (capacity, spent) in spent.filter(|(_, spent)| spent.cost.0 > 0 || spent.gpu_time.0 > 0) {
+    for (capacity, spent) in basis.earlier() {
         let ends = basis.began.at.0.max(1).div_ceil(HOUR_MS) * HOUR_MS;
         let gpu_time = i128::try_from(spent.gpu_time.0).unwrap_or(i128::MAX);
         let mut own: [String; 9] = Default::default();

@@ -4,6 +4,9 @@
 
 use prometheus_client::metrics::MetricType;
 
+/// With this each name begins.
+pub(super) const PREFIX: &str = "forebay";
+
 /// Where a counter is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeptIn {
@@ -75,7 +78,7 @@ impl Metric {
             MetricType::Info => "_info",
             _ => "",
         };
-        format!("forebay_{}{unit}{suffix}", self.name)
+        format!("{PREFIX}_{}{unit}{suffix}", self.name)
     }
 }
 
@@ -87,7 +90,8 @@ pub(crate) static RECEIVING: Metric =
 
 pub(crate) static POLICY_REFUSED: Metric =
     Metric::gauge("policy_refused", "1 while the last policy that was offered is refused, 0 otherwise.").means(
-        "1 while the last policy that was offered is refused, 0 otherwise: [POLICY-CHANGES.md](POLICY-CHANGES.md)",
+        "1 while the last policy that was offered is refused, 0 otherwise: \
+         [POLICY-CHANGES.md](POLICY-CHANGES.md)",
     );
 
 pub(crate) static POLICIES_OFFERED: Metric =
@@ -102,9 +106,17 @@ pub(crate) static LOOP_LONGEST_HOLD: Metric = Metric::gauge(
 )
 .unit("seconds")
 .labels(&["work"])
-.means("the longest that one `query` or `batch` has computed on the engine's thread, since this process started");
+.means(
+    "the longest that one `query` or `batch` has computed on the engine's thread, since this process \
+         started",
+);
 
-pub(crate) static NODES: Metric = Metric::gauge("nodes", "Nodes from the decision to buy them until they are gone.").labels(&["pool", "capacity_type", "state"]).means("nodes, from the decision to buy them until they are gone; `state` is `requested`, `booting`, `ready`, `draining` or `terminating`");
+pub(crate) static NODES: Metric = Metric::gauge("nodes", "Nodes from the decision to buy them until they are gone.")
+    .labels(&["pool", "capacity_type", "state"])
+    .means(
+        "nodes, from the decision to buy them until they are gone; `state` is `requested`, `booting`, \
+         `ready`, `draining` or `terminating`",
+    );
 
 pub(crate) static GPUS: Metric = Metric::gauge("gpus", "Whole GPUs on all nodes, on those that do not exist yet too.")
     .labels(&["pool", "capacity_type"])
@@ -131,7 +143,16 @@ pub(crate) static PURCHASES_OPEN: Metric =
 pub(crate) static OFFERINGS: Metric =
     Metric::gauge("offerings", "What the policy lets be bought: instance type x zone x capacity type.");
 
-pub(crate) static OFFERINGS_BLOCKED: Metric = Metric::gauge("offerings_blocked", "Offerings that are not asked for now, by what the cloud said last; `capacity` is out of stock.").labels(&["error"]).means("of these, those that are not asked for now, by what the cloud said last: `capacity` (out of stock), `throttled`, `quota`, `auth`, `config`, `server`, `contested`, `boot` (its nodes end before they are ready)");
+pub(crate) static OFFERINGS_BLOCKED: Metric = Metric::gauge(
+    "offerings_blocked",
+    "Offerings that are not asked for now, by what the cloud said last; `capacity` is out of stock.",
+)
+.labels(&["error"])
+.means(
+    "of these, those that are not asked for now, by what the cloud said last: `capacity` (out of stock), \
+         `throttled`, `quota`, `auth`, `config`, `server`, `contested`, `boot` (its nodes end before they are \
+         ready)",
+);
 
 pub(crate) static BRAKES: Metric = Metric::gauge("brakes", "What operators have stopped for a time, by kind.")
     .labels(&["kind"])
@@ -153,20 +174,60 @@ pub(crate) static SPEND: Metric = Metric::counter("spend", "What all nodes have 
     .means("what all nodes have cost")
     .kept(KeptIn::Journal);
 
-pub(crate) static JOBS: Metric = Metric::gauge("jobs", "Jobs that are not over, by where they are. A service is one job.").labels(&["state"]).means("jobs that are not over: `waiting`, `held` (impossible under the policy in force), `booked`, `starting`, `running`, `stopping`, `serving`; a service is one job. For the roles `metrics` and `operate`, as the counters of the engine below");
+pub(crate) static JOBS: Metric =
+    Metric::gauge("jobs", "Jobs that are not over, by where they are. A service is one job.").labels(&["state"]).means(
+        "jobs that are not over: `waiting`, `held` (impossible under the policy in force), `booked`, \
+         `starting`, `running`, `stopping`, `serving`; a service is one job. For the roles `metrics` and \
+         `operate`, as the counters of the engine below",
+    );
 
-pub(crate) static JOBS_WAITING: Metric = Metric::gauge("jobs_waiting", "Jobs that wait in their order, by the code of the reason of the first of those like them.").labels(&["reason"]).means("jobs that wait in their order, by the code of the [reason](REASONS.md) of the first of those like them (one queue, one shape); `NotAsked` beyond 1,000 such sets. For the roles `metrics` and `operate`");
+pub(crate) static JOBS_WAITING: Metric = Metric::gauge(
+    "jobs_waiting",
+    "Jobs that wait in their order, by the code of the reason of the first of those like them.",
+)
+.labels(&["reason"])
+.means(
+    "jobs that wait in their order, by the code of the [reason](REASONS.md) of the first of those like \
+         them (one queue, one shape); `NotAsked` beyond 1,000 such sets. For the roles `metrics` and \
+         `operate`",
+);
 
-pub(crate) static QUEUE_JOBS: Metric = Metric::gauge("queue_jobs", "Jobs of a queue that are not over: those without a worker, and those with one.").labels(&["queue", "state"]).means("jobs that are not over: `waiting` has no worker, `running` has one. A service is one job. Of queues 200 have a label of their own, those that the policy names first, and the others share `other`. A reader sees the queues that take its jobs");
+pub(crate) static QUEUE_JOBS: Metric =
+    Metric::gauge("queue_jobs", "Jobs of a queue that are not over: those without a worker, and those with one.")
+        .labels(&["queue", "state"])
+        .means(
+            "jobs that are not over: `waiting` has no worker, `running` has one. A service is one job. Of queues \
+         200 have a label of their own, those that the policy names first, and the others share `other`. A \
+         reader sees the queues that take its jobs",
+        );
 
 pub(crate) static QUEUE_GPUS_WAITING: Metric =
     Metric::gauge("queue_gpus_waiting", "GPUs and parts of GPUs that jobs of a queue wait for.")
         .labels(&["queue"])
         .means("GPUs, and parts of them, that those that wait ask for, replicas of services with them");
 
-pub(crate) static QUEUE_HEAD_WAIT: Metric = Metric::gauge("queue_head_wait", "For how long the first in order of those that wait has waited, since it was accepted.").unit("seconds").labels(&["queue"]).means("for how long the first in order of those that wait has waited since it was accepted; of several shapes the longest");
+pub(crate) static QUEUE_HEAD_WAIT: Metric = Metric::gauge(
+    "queue_head_wait",
+    "For how long the first in order of those that wait has waited, since it was accepted.",
+)
+.unit("seconds")
+.labels(&["queue"])
+.means(
+    "for how long the first in order of those that wait has waited since it was accepted; of several \
+         shapes the longest",
+);
 
-pub(crate) static QUEUE_SPEND: Metric = Metric::counter("queue_spend", "What the jobs of a queue have cost, by how capacity was paid for.").unit("usd").labels(&["queue", "capacity_type"]).means("what the jobs of a queue have cost, as `forebay cost --by queue` has it: `(nobody)` is boot, idle and free time, `(before)` what was spent before there was a ledger. Together they are `forebay_spend_usd_total`. 200 queues have a label of their own, in the order in which they first cost something; the others share `other`. For the roles `metrics` and `operate`, as the four below").kept(KeptIn::Journal);
+pub(crate) static QUEUE_SPEND: Metric =
+    Metric::counter("queue_spend", "What the jobs of a queue have cost, by how capacity was paid for.")
+        .unit("usd")
+        .labels(&["queue", "capacity_type"])
+        .means(
+            "what the jobs of a queue have cost, as `forebay cost --by queue` has it: `(nobody)` is boot, idle \
+         and free time, `(before)` what was spent before there was a ledger. Together they are \
+         `forebay_spend_usd_total`. 200 queues have a label of their own, in the order in which they first \
+         cost something; the others share `other`. For the roles `metrics` and `operate`, as the four below",
+        )
+        .kept(KeptIn::Journal);
 
 pub(crate) static TIER_SPEND: Metric =
     Metric::counter("tier_spend", "What the jobs of a tier have cost, by how capacity was paid for.")
@@ -175,9 +236,25 @@ pub(crate) static TIER_SPEND: Metric =
         .means("the same by tier")
         .kept(KeptIn::Journal);
 
-pub(crate) static LABEL_SPEND: Metric = Metric::counter("label_spend", "What jobs have cost by the labels that the policy bills by.").unit("usd").labels(&["label", "value", "capacity_type"]).means("the same by the labels that the policy bills by: `(none)` has jobs without it. 200 values of all labels together have one of their own").kept(KeptIn::Journal);
+pub(crate) static LABEL_SPEND: Metric =
+    Metric::counter("label_spend", "What jobs have cost by the labels that the policy bills by.")
+        .unit("usd")
+        .labels(&["label", "value", "capacity_type"])
+        .means(
+            "the same by the labels that the policy bills by: `(none)` has jobs without it. 200 values of all \
+         labels together have one of their own",
+        )
+        .kept(KeptIn::Journal);
 
-pub(crate) static WASTE: Metric = Metric::counter("waste", "What was spent on anything but work, by what it was.").unit("usd").labels(&["kind", "pool"]).means("what was spent on anything but work: `boot`, `idle`, `fragmentation`, `booked`, `lost`, `lingering`, `foreign` ([BILLING.md](BILLING.md)). What was lost and turns out to have been saved is not taken back: the counter waits until it is overtaken").kept(KeptIn::Journal);
+pub(crate) static WASTE: Metric = Metric::counter("waste", "What was spent on anything but work, by what it was.")
+    .unit("usd")
+    .labels(&["kind", "pool"])
+    .means(
+        "what was spent on anything but work: `boot`, `idle`, `fragmentation`, `booked`, `lost`, `lingering`, \
+         `foreign` ([BILLING.md](BILLING.md)). What was lost and turns out to have been saved is not taken \
+         back: the counter waits until it is overtaken",
+    )
+    .kept(KeptIn::Journal);
 
 pub(crate) static WASTE_GPU_HOURS: Metric =
     Metric::counter("waste_gpu_hours", "GPU-hours of bought and owned nodes that were not work, by what it was.")
@@ -203,7 +280,17 @@ pub(crate) static EVENTS_IGNORED: Metric =
 
 pub(crate) static DECISIONS: Metric = Metric::counter("decisions", "Decisions of the engine.").kept(KeptIn::Journal);
 
-pub(crate) static WORKER_OBSERVED: Metric = Metric::counter("worker_observed", "Time of workers in which their node's agent knew whether they compute, since this process started.").unit("seconds").labels(&["queue"]).means("time of workers in which their node's agent knew whether they compute: [AGENT.md](AGENT.md). Queues that the policy does not name share `other`; a reader sees the queues that take its jobs").kept(KeptIn::Process);
+pub(crate) static WORKER_OBSERVED: Metric = Metric::counter(
+    "worker_observed",
+    "Time of workers in which their node's agent knew whether they compute, since this process started.",
+)
+.unit("seconds")
+.labels(&["queue"])
+.means(
+    "time of workers in which their node's agent knew whether they compute: [AGENT.md](AGENT.md). Queues \
+         that the policy does not name share `other`; a reader sees the queues that take its jobs",
+)
+.kept(KeptIn::Process);
 
 pub(crate) static WORKER_BUSY: Metric =
     Metric::counter("worker_busy", "Time of workers in which they computed on a GPU, since this process started.")
@@ -221,14 +308,31 @@ pub(crate) static WORKER_RESIDENT: Metric = Metric::counter(
 .means("the time in which they held memory of a GPU")
 .kept(KeptIn::Process);
 
-pub(crate) static AGENTS: Metric = Metric::gauge("agents", "Agents that have reported what GPUs do within two and a half minutes, by whether they have figures.").labels(&["source", "state"]).means("agents that have reported what GPUs do within two and a half minutes; `state` is `reading` or `failing` (no GPU, no driver). For the roles `metrics` and `operate`, as the three below");
+pub(crate) static AGENTS: Metric = Metric::gauge(
+    "agents",
+    "Agents that have reported what GPUs do within two and a half minutes, by whether they have figures.",
+)
+.labels(&["source", "state"])
+.means(
+    "agents that have reported what GPUs do within two and a half minutes; `state` is `reading` or \
+         `failing` (no GPU, no driver). For the roles `metrics` and `operate`, as the three below",
+);
 
 pub(crate) static WORKERS_OBSERVED: Metric =
     Metric::gauge("workers_observed", "Current workers by what their agent says of them.")
         .labels(&["state"])
         .means("current workers by what their agent says: `busy`, `idle`, `unknown`");
 
-pub(crate) static ACTIVITY_IGNORED: Metric = Metric::counter("activity_ignored", "Reports of agents, and workers in them, that changed nothing, since this process started.").labels(&["cause"]).means("reports of agents and workers in them that changed nothing: `repeated`, `unknown-node`, `unknown-job`, `not-current` (an attempt that is over), `elsewhere` (on another node)").kept(KeptIn::Process);
+pub(crate) static ACTIVITY_IGNORED: Metric = Metric::counter(
+    "activity_ignored",
+    "Reports of agents, and workers in them, that changed nothing, since this process started.",
+)
+.labels(&["cause"])
+.means(
+    "reports of agents and workers in them that changed nothing: `repeated`, `unknown-node`, \
+         `unknown-job`, `not-current` (an attempt that is over), `elsewhere` (on another node)",
+)
+.kept(KeptIn::Process);
 
 pub(crate) static ACTIVITY_DROPPED: Metric = Metric::counter(
     "activity_dropped",
@@ -237,11 +341,33 @@ pub(crate) static ACTIVITY_DROPPED: Metric = Metric::counter(
 .means("workers whose observations agents have dropped because there were too many")
 .kept(KeptIn::Process);
 
-pub(crate) static PREEMPTIONS: Metric = Metric::counter("preemptions", "Runs that were stopped before they were done, by the queue of their job and by cause, since this process started.").labels(&["queue", "cause"]).means("runs stopped before they were done, by the queue of their job; `cause` is `preempted` (for a higher tier), `reclaimed` (by the cloud), `moved` (to cheaper capacity), `quota-reclaimed` (by a lender), `overran` (a reservation), `hurried` (by its deadline), `node-hung`, or `other`. A series begins with its first run. 200 queues that the policy does not name have a label of their own, the others share `other`. A reader sees the queues that take its jobs, and exemplars of jobs that it may see").kept(KeptIn::Process);
+pub(crate) static PREEMPTIONS: Metric = Metric::counter(
+    "preemptions",
+    "Runs that were stopped before they were done, by the queue of their job and by cause, since this process started.",
+)
+.labels(&["queue", "cause"])
+.means(
+    "runs stopped before they were done, by the queue of their job; `cause` is `preempted` (for a higher \
+         tier), `reclaimed` (by the cloud), `moved` (to cheaper capacity), `quota-reclaimed` (by a lender), \
+         `overran` (a reservation), `hurried` (by its deadline), `node-hung`, or `other`. A series begins \
+         with its first run. 200 queues that the policy does not name have a label of their own, the others \
+         share `other`. A reader sees the queues that take its jobs, and exemplars of jobs that it may see",
+)
+.kept(KeptIn::Process);
 
-pub(crate) static PREEMPTION_STATUSES_UNREAD: Metric = Metric::counter("preemption_statuses_unread", "Statuses that were dropped from memory before preemptions among them could be counted, since this process started.").means("statuses that left memory before preemptions among them could be counted: above zero, the counts are too low").kept(KeptIn::Process);
+pub(crate) static PREEMPTION_STATUSES_UNREAD: Metric = Metric::counter("preemption_statuses_unread", "Statuses that were dropped from memory before preemptions among them could be counted, since this process started.").means("statuses that left memory before preemptions among them could be counted: above zero, the counts are \
+         too low").kept(KeptIn::Process);
 
-pub(crate) static SOURCE_UP: Metric = Metric::gauge("source_up", "1 while a source, a sink or the cloud works or is held back, 0 while it starts, fails or has stopped.").labels(&["source", "direction"]).means("1 while it works or is held back, 0 while it starts, fails or has stopped; `direction` as in `/v1/sources`: `in`, `status`, `rejected`, `cloud`. For the roles `metrics` and `operate`, as all below");
+pub(crate) static SOURCE_UP: Metric = Metric::gauge(
+    "source_up",
+    "1 while a source, a sink or the cloud works or is held back, 0 while it starts, fails or has stopped.",
+)
+.labels(&["source", "direction"])
+.means(
+    "1 while it works or is held back, 0 while it starts, fails or has stopped; `direction` as in \
+         `/v1/sources`: `in`, `status`, `rejected`, `cloud`. For the roles `metrics` and `operate`, as all \
+         below",
+);
 
 pub(crate) static SOURCE_BACKLOG_MESSAGES: Metric =
     Metric::gauge("source_backlog_messages", "Messages that wait, in all. Left out while it is not known.")
@@ -281,7 +407,17 @@ pub(crate) static EVENT_WARNINGS: Metric =
         .means("fields of events that nobody knows")
         .kept(KeptIn::Process);
 
-pub(crate) static EVENT_LATENCY: Metric = Metric::gauge("event_latency", "From the broker to the durable decision, since this process started, rounded up by at most an eighth.").unit("seconds").labels(&["source", "quantile"]).means("from the broker to the durable decision, over the life of the process: `0.5`, `0.95`, `0.99`, rounded up by at most an eighth. Left out before the first").kept(KeptIn::Process);
+pub(crate) static EVENT_LATENCY: Metric = Metric::gauge(
+    "event_latency",
+    "From the broker to the durable decision, since this process started, rounded up by at most an eighth.",
+)
+.unit("seconds")
+.labels(&["source", "quantile"])
+.means(
+    "from the broker to the durable decision, over the life of the process: `0.5`, `0.95`, `0.99`, \
+         rounded up by at most an eighth. Left out before the first",
+)
+.kept(KeptIn::Process);
 
 /// All of them, in the order of the page.
 pub static ALL: &[&Metric] = &[

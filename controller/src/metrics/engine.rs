@@ -4,6 +4,7 @@
 
 use super::catalogue;
 use super::family::{Family, MOST_VALUES, OTHER};
+use crate::cost::CAPACITY_TYPES;
 use crate::document::write::{QueueCounts, dollars, gpus, queue_counts};
 use forebay_engine::engine::Engine;
 use forebay_kernel::catalog::CapacityType;
@@ -14,9 +15,6 @@ use forebay_kernel::state::State;
 use forebay_kernel::state::jobs::Phase;
 use forebay_kernel::units::{MilliGpu, Rate};
 use std::collections::BTreeMap;
-
-const CAPACITY_TYPES: [CapacityType; 4] =
-    [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand, CapacityType::Owned];
 
 const NODE_PHASES: [&str; 5] = ["requested", "booting", "ready", "draining", "terminating"];
 

@@ -2,7 +2,7 @@
 //!
 //! Never: two points with the same labels; a name that was not written down here in the code.
 
-use super::catalogue::Metric;
+use super::catalogue::{Metric, PREFIX};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, text};
 use prometheus_client::metrics::MetricType;
@@ -130,12 +130,12 @@ impl Collector for Page {
     }
 }
 
-/// The text of all of them, in the order given. Each name begins with `forebay_`.
+/// The text of all of them, in the order given. Each name begins with [`PREFIX`].
 ///
 /// # Errors
 /// None that is known: it is written into memory.
 pub fn text(families: Vec<Family>) -> Result<String, fmt::Error> {
-    let mut registry = Registry::with_prefix("forebay");
+    let mut registry = Registry::with_prefix(PREFIX);
     registry.register_collector(Box::new(Page(families)));
     let mut written = String::new();
     text::encode(&mut written, &registry)?;
