@@ -1,8 +1,11 @@
-//! Upper bounds, before anything is tried: whether a gang would have room, or any node stand empty, with all gone that its job may take.
+//! Upper bounds, before anything is tried: whether a gang would have room, or any node stand empty, with all gone that its job may take; and
+//! whether quota and money would let it start.
 //!
+//! What nodes let in, and what has to be left beside it, is not asked here: with more gone it may be less.
 //! Never: whether all of it may be taken together, or need be. That is search.rs.
 
-use super::Trial;
+use super::search::{Way, roll_back};
+use super::{Trial, refused};
 use crate::ids::{JobId, NodeId, OfferingId, QuotaId, TierId};
 use crate::job::Gang;
 use crate::rules::quota::quota_of;
@@ -12,6 +15,7 @@ use crate::rules::{placement, settings, supply};
 use crate::state::State;
 use crate::state::jobs::Phase;
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 /// Whether one of these says that a search is in vain. The audit searches all the same.
 pub(super) fn rules_out(trial: &Trial<'_>, taker: &Taker, may: fn(&Trial<'_>, &Taker) -> bool) -> bool {
@@ -59,6 +63,29 @@ pub(super) fn may_stand_empty(trial: &Trial<'_>, taker: &Taker) -> bool {
     };
     let nodes = trial.emptiable.iter().flatten().filter_map(|id| state.nodes.get(id));
     nodes.into_iter().any(|node| holders(node).into_iter().all(&mut may_go))
+}
+
+/// Whether quota and money would let a taker's gang start with all gone that it may have.
+pub(super) fn may_have_share(trial: &mut Trial<'_>, taker: &Taker) -> bool {
+    if !refused(&trial.engine.state, taker) {
+        return true;
+    }
+    let mark = trial.engine.state.checkpoint();
+    let mut way = Way::default();
+    let Trial { engine, ranks, taken, candidates, .. } = &mut *trial;
+    let open = candidates.get(&taker.pool).into_iter();
+    let open = open.flat_map(|all| all.open_to(&engine.state, ranks, taker, usize::MAX)).flatten();
+    let open: Vec<JobId> = open.flat_map(|(_, runs)| runs).map(|one| one.job).collect();
+    for job in open {
+        if !taken.any(job) {
+            let numbers = engine.state.jobs[job].numbers.clone();
+            taken.take(&mut engine.state, ranks, job, &numbers);
+            way.take(job, numbers);
+        }
+    }
+    let may = !refused(&trial.engine.state, taker);
+    roll_back(trial, mark, &way);
+    may
 }
 
 /// GPUs of a worker, and the fewest workers, where whole GPUs are asked for and nothing else is handed out.

@@ -230,16 +230,21 @@ impl Taken {
 
     /// Takes workers, or a booked job. Returns the share that it frees.
     pub(super) fn take(&mut self, state: &mut StateMachine, ranks: &mut Ranks, id: JobId, numbers: &[u32]) -> MilliGpu {
+        let share = self.take_share(state, ranks, id, numbers);
+        self.take_places(state, id, numbers);
+        share
+    }
+
+    /// The rest of it: the places of workers whose share is taken, and the money.
+    pub(super) fn take_places(&self, state: &mut StateMachine, id: JobId, numbers: &[u32]) {
         let job = &state.jobs[id];
         let (class, rate, hold) = (job.class, job.rate, hold(job));
         let places = places(job, numbers);
         state.release_places(id, class, &places, hold);
-        let share = self.take_share(state, ranks, id, numbers);
         if self.is_whole(state, id) {
             // What stops goes on costing until it has.
             state.discharge(id, rate, moves::ends_within(state, id));
         }
-        share
     }
 
     /// The same as far as quota goes: who stands where then.

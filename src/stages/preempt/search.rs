@@ -53,6 +53,11 @@ pub(super) struct Way {
 }
 
 impl Way {
+    /// Takes all of a run, on whatever ground: for a bound.
+    pub(super) fn take(&mut self, job: JobId, numbers: Vec<u32>) {
+        self.taken.insert(job, (Ground::Tier, numbers));
+    }
+
     /// Takes less.
     fn spare(&mut self, job: JobId, numbers: &[u32]) {
         let Some((_, gone)) = self.taken.get_mut(&job) else { return };
@@ -82,12 +87,13 @@ pub(super) fn find(trial: &mut Trial<'_>, taker: &Taker, lack: Lack) -> Option<F
     if bound::rules_out(trial, taker, bound::may_have_room) {
         return if may_lack_room { ceiling::make_room(trial, taker) } else { None };
     }
+    let mut known = Known::default();
     let sure = if is_bounded(&trial.engine.state, taker) {
-        let mut refused = false;
         let orders = || STEADY.into_iter().map(Order::Steady);
-        let found = orders().find_map(|order| tried(trial, taker, lack, (order, Back::IfEnough), &mut refused));
-        let care = |order| tried(trial, taker, lack, (order, Back::IfPermitted), &mut false);
-        let found = if found.is_none() && refused { orders().find_map(care) } else { found };
+        let found = orders().find_map(|order| tried(trial, taker, lack, (order, Back::IfEnough), &mut known));
+        let in_vain = found.is_none() && known.in_vain;
+        let care = |order| tried(trial, taker, lack, (order, Back::IfPermitted), &mut known);
+        let found = if in_vain { orders().find_map(care) } else { found };
         let Some(way) = found else {
             return if may_lack_room { ceiling::make_room(trial, taker) } else { None };
         };
@@ -98,9 +104,9 @@ pub(super) fn find(trial: &mut Trial<'_>, taker: &Taker, lack: Lack) -> Option<F
     } else {
         None
     };
-    let cheapest = attempt(trial, taker, lack, Order::ByCost);
+    let cheapest = tried(trial, taker, lack, (Order::ByCost, Back::IfEnough), &mut known);
     let single = matches!(&trial.engine.state.classes[taker.class].shape.gang, Gang::Workers { max: 1, each, .. } if each.gpus <= 1);
-    let by_node = if single { None } else { attempt(trial, taker, lack, Order::ByNode) };
+    let by_node = if single { None } else { tried(trial, taker, lack, (Order::ByNode, Back::IfEnough), &mut known) };
     let price = |way: &Way| price(&trial.engine.state, way);
     let best = match (cheapest, by_node) {
         (Some(a), Some(b)) => Some(if price(&b) < price(&a) { b } else { a }),
@@ -151,7 +157,8 @@ const FEW: usize = 32;
 /// The first way, in orders that time does not change, to bring all that a head lacks: quota, money, and nodes that stand empty then.
 pub(super) fn to_empty(trial: &mut Trial<'_>, taker: &Taker) -> Option<Way> {
     let keys = [Steady::Node].into_iter().chain(STEADY);
-    keys.into_iter().find_map(|key| attempt(trial, taker, Lack::All, Order::Steady(key)))
+    let mut known = Known::default();
+    keys.into_iter().find_map(|key| tried(trial, taker, Lack::All, (Order::Steady(key), Back::IfEnough), &mut known))
 }
 
 /// So many of the candidates in an order, the first of them.
@@ -210,19 +217,26 @@ enum Back {
 /// Ways of more runs are not tried back with care for what permits what.
 const MOST_CARED_FOR: usize = 16;
 
-/// Goes through candidates in one order until what is taken is enough, then tries back. Nothing stays taken.
-fn attempt(trial: &mut Trial<'_>, taker: &Taker, lack: Lack, order: Order) -> Option<Way> {
-    tried(trial, taker, lack, (order, Back::IfEnough), &mut false)
+/// What the tries of one search have shown.
+#[derive(Default)]
+struct Known {
+    /// Something was enough, and not all of it could be taken.
+    in_vain: bool,
+    /// Whether quota and money would let the head start with all gone that it may have, once that was asked.
+    may_have_share: Option<bool>,
 }
 
-/// The same. `in_vain`: something was enough, and not all of it could be taken.
+/// Goes through candidates in one order until what is taken is enough, then tries back. Nothing stays taken.
 fn tried(
     trial: &mut Trial<'_>,
     taker: &Taker,
     lack: Lack,
     (order, gives): (Order, Back),
-    in_vain: &mut bool,
+    known: &mut Known,
 ) -> Option<Way> {
+    if are_few(trial, taker) && is_refused_with_all(trial, taker, known) {
+        return None;
+    }
     if gives == Back::IfEnough
         && let Some(way) = with_few(trial, taker, lack, order)
     {
@@ -238,6 +252,9 @@ fn tried(
         let Some(way) = once(trial, taker, (lack, gives), &candidates, &led, &mut refused, MOST_TURNS) else {
             // What was taken before it was in vain, and kept it from being taken: now it goes first.
             let first = refused?;
+            if is_refused_with_all(trial, taker, known) {
+                return None;
+            }
             let at = candidates.iter().position(|candidate| candidate.job == first)?;
             candidates[..=at].rotate_right(1);
             led.insert(first);
@@ -247,10 +264,23 @@ fn tried(
         if back.is_empty() {
             return Some(way);
         }
-        *in_vain = true;
+        known.in_vain = true;
         candidates.retain(|candidate| !back.contains(&candidate.job));
     }
     None
+}
+
+/// Whether a try costs no more than to ask [`is_refused_with_all`].
+fn are_few(trial: &Trial<'_>, taker: &Taker) -> bool {
+    let candidates = trial.candidates.get(&taker.pool);
+    let open = candidates.into_iter().flat_map(|all| all.open_to(&trial.engine.state, &trial.ranks, taker, FEW + 1));
+    open.flatten().flat_map(|(_, runs)| runs).nth(FEW).is_none()
+}
+
+/// Whether a search is in vain, because quota or money would refuse the head with all gone that it may have, whether it may be taken together or
+/// not. It is asked once.
+fn is_refused_with_all(trial: &mut Trial<'_>, taker: &Taker, known: &mut Known) -> bool {
+    !trial.engine.memo.off && !*known.may_have_share.get_or_insert_with(|| bound::may_have_share(trial, taker))
 }
 
 /// The same with the first of the candidates, if with them alone it comes to the same: where none is elastic, and they are enough in one turn.
@@ -402,20 +432,22 @@ pub(super) fn lift(trial: &mut Trial<'_>, taker: &Taker, job: JobId, part: Part,
     // An elastic gang is judged as it would be without the workers that it can do without.
     let first = if part == Part::Whole && !booked { spare_workers(&engine.state, job, gone) } else { Vec::new() };
     let rest: Vec<u32> = more.iter().copied().filter(|number| !first.contains(number)).collect();
+    // Whether it may be taken is a matter of quota: its places and its money are touched when it is known.
     let mut freed = MilliGpu(0);
     if !first.is_empty() {
-        freed = taken.take(&mut engine.state, ranks, job, &first);
+        freed = taken.take_share(&mut engine.state, ranks, job, &first);
     }
     let stood = losses::stands(&mut engine.state, ranks, job);
-    freed = freed + taken.take(&mut engine.state, ranks, job, &rest);
+    freed = freed + taken.take_share(&mut engine.state, ranks, job, &rest);
     let row = &engine.state.jobs[job];
     let ground = ranks.ground(&engine.state, taker, job, stood);
     let ground =
         ground.filter(|ground| *ground != Ground::Tier || keeps_min_share(&engine.state, taker, taken, row.tier));
     let Some(ground) = ground else {
-        taken.put_back(&mut engine.state, ranks, job, &more);
+        taken.put_share_back(&mut engine.state, ranks, job, &more);
         return MilliGpu(0);
     };
+    taken.take_places(&mut engine.state, job, &more);
     way.taken.entry(job).or_insert((ground, Vec::new())).1.extend(more);
     freed.max(MilliGpu(1))
 }
