@@ -38,6 +38,8 @@ pub struct KubeSettings {
     pub start_timeout: Span,
     /// Pods of attempts that are over stay this long, for their logs.
     pub keep_terminal: Span,
+    /// A deleted pod of an attempt that is over keeps our finalizer until its log was taken, for this long at most. Zero: nobody takes logs.
+    pub log_wait: Span,
     /// Services and ConfigMaps of gangs are listed so often, to find those that nobody needs.
     pub list_every: Span,
     /// Seconds that the containers of a pod have to end when no deadline says otherwise.
@@ -99,6 +101,7 @@ impl KubeSettings {
             evict_deadline: None,
             start_timeout: Span::mins(10),
             keep_terminal: Span::mins(60),
+            log_wait: Span(0),
             list_every: Span::mins(5),
             default_grace: Span::secs(30),
             adopt: BTreeSet::new(),

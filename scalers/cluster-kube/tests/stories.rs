@@ -345,8 +345,8 @@ fn a_namespace_whose_role_is_gone_keeps_no_other_from_being_listed() {
     assert!(reports.iter().any(|report| matches!(report, KubeReport::Failing { .. })), "{reports:?}");
 }
 
-/// What a machine that begins reports of a worker that ended with 0 at 11:00:05, and whose pod was deleted then, with this grace.
-fn reports_of_deleted(deletion: &str, grace: u64) -> Vec<KubeReport> {
+/// A machine that begins with a worker that ended with 0 at 11:00:05, and whose pod was deleted then, with this grace; and what it reports.
+fn deleted(settings: KubeSettings, deletion: &str, grace: u64) -> (KubeMachine, Vec<KubeReport>) {
     let GangStart::Run(request) = start() else { panic!("a gang") };
     let ended = json!({"exitCode": 0, "finishedAt": "2026-11-24T11:00:05Z"});
     let mut body = request.pod_body(0).expect("a pod");
@@ -370,7 +370,7 @@ fn reports_of_deleted(deletion: &str, grace: u64) -> Vec<KubeReport> {
         confirmed_dead: BTreeSet::new(),
     };
     view.runs.insert(run(), running);
-    let mut kube = KubeMachine::new(KubeSettings::new("jobs", "forebay:1"), "j");
+    let mut kube = KubeMachine::new(settings, "j");
     kube.begin(view);
     for (id, call) in kube.poll(NOW) {
         let KubeCall::List { resource, .. } = call else { panic!("{call:?}") };
@@ -382,7 +382,46 @@ fn reports_of_deleted(deletion: &str, grace: u64) -> Vec<KubeReport> {
         kube.handle_response(id, page(objects), NOW);
     }
     kube.poll(NOW);
-    kube.take_reports()
+    let reports = kube.take_reports();
+    (kube, reports)
+}
+
+fn reports_of_deleted(deletion: &str, grace: u64) -> Vec<KubeReport> {
+    deleted(KubeSettings::new("jobs", "forebay:1"), deletion, grace).1
+}
+
+/// Whether our finalizer is removed from a pod.
+fn lets_go(kube: &mut KubeMachine, now: Timestamp) -> bool {
+    kube.poll(now).iter().any(|(_, call)| matches!(call, KubeCall::Merge { resource: Resource::Pods, .. }))
+}
+
+#[test]
+fn a_deleted_pod_goes_when_its_log_was_taken_or_nobody_has_for_long() {
+    let wait = Span::secs(10);
+    let over = |wait| {
+        let settings = KubeSettings { log_wait: wait, ..KubeSettings::new("jobs", "forebay:1") };
+        let (mut kube, reports) = deleted(settings, "2026-11-24T11:00:06Z", 0);
+        assert!(reports.iter().any(|report| matches!(report, KubeReport::Event(Event::RunCompleted { .. }))));
+        // Its outcome is journaled.
+        kube.handle_state(view(ClaimPhase::Ready));
+        kube
+    };
+    assert!(lets_go(&mut over(Span(0)), NOW), "nobody takes logs");
+
+    let mut kube = over(wait);
+    assert!(!lets_go(&mut kube, NOW) && kube.next_timeout(NOW) <= NOW + wait);
+    assert!(!lets_go(&mut kube, Timestamp((NOW + wait).0 - 1)));
+    assert!(lets_go(&mut kube, NOW + wait), "it is waited for no longer");
+
+    let mut kube = over(wait);
+    kube.logs_taken(run(), Some(&BTreeSet::from([1])));
+    assert!(!lets_go(&mut kube, NOW), "another worker's");
+    kube.logs_taken(run(), Some(&BTreeSet::from([0])));
+    assert!(lets_go(&mut kube, NOW));
+
+    let mut kube = over(wait);
+    kube.logs_taken(run(), None);
+    assert!(lets_go(&mut kube, NOW));
 }
 
 #[test]

@@ -20,7 +20,7 @@ use forebay_cluster_kube::{EngineView, GangStart, KubeRateSettings, KubeSettings
 use forebay_driver::journal::JournalIdentity;
 use forebay_kernel::effect::{Action, Effect};
 use forebay_kernel::state::State;
-use forebay_kernel::units::Timestamp;
+use forebay_kernel::units::{Span, Timestamp};
 use forebay_quantity::Time;
 use forebay_source::Health;
 use forebay_wire::intake::AttemptKeys;
@@ -116,6 +116,9 @@ fn source_of(kubeconfig: Option<PathBuf>, context: Option<String>) -> Credential
     }
 }
 
+/// The longest time for which a deleted pod stays until its log is kept: longer than a log is tried to be read.
+const LOG_WAIT: Span = Span::secs(30);
+
 fn settings(config: &KubernetesConfig) -> KubeSettings {
     KubeSettings {
         namespaces: config.namespaces.clone(),
@@ -123,6 +126,7 @@ fn settings(config: &KubernetesConfig) -> KubeSettings {
         adopt: config.adopt.iter().cloned().collect(),
         evict_deadline: config.evict_deadline.map(|Time(span)| span),
         rates: rates(config),
+        log_wait: LOG_WAIT,
         ..KubeSettings::new(&config.namespace, &config.gate_image)
     }
 }

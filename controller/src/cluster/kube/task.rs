@@ -113,7 +113,7 @@ async fn work(outside: Outside, mut commands: UnboundedReceiver<TaskCommand>, as
         handle: handle.clone(),
         clock,
         ended,
-        machine: commander,
+        machine: commander.clone(),
         listed: false,
         failures: BTreeMap::new(),
     };
@@ -131,7 +131,7 @@ async fn work(outside: Outside, mut commands: UnboundedReceiver<TaskCommand>, as
     let answers = async {
         tokio::join!(
             reader.clone().serve(logs),
-            reader.keep(for_archive),
+            reader.keep(for_archive, commander),
             super::agent_tokens::serve(reviewing, reviews),
         )
     };
@@ -329,13 +329,18 @@ impl Reports {
     fn keep_logs(&self, event: &Event) {
         let (Event::RunCompleted { job, attempt, .. }
         | Event::RunFailed { job, attempt, .. }
-        | Event::RunStopped { job, attempt, .. }) = event
+        | Event::RunStopped { job, attempt, .. }
+        | Event::RunShrunk { job, attempt, .. }) = event
         else {
             return;
         };
         let run = RunId { job: *job, attempt: *attempt };
         if self.ended.try_send(run).is_err() {
             tracing::warn!("kubernetes: the logs of {run} are not kept: too many runs have ended at once");
+            // Not awaited: the machine may be waiting for us. It waits for logs for a little only.
+            if let Some(machine) = self.machine.upgrade() {
+                let _ = machine.try_send(MachineCommand::LogsTaken(run, None));
+            }
         }
     }
 

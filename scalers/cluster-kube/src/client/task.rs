@@ -15,6 +15,7 @@ use crate::names::RunId;
 use crate::request::{GangStart, RunToken};
 use crate::view::EngineView;
 use forebay_kernel::units::Timestamp;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::sync::mpsc::{Receiver, Sender};
 
@@ -51,6 +52,8 @@ pub enum MachineCommand {
         /// The cloud's id.
         instance: String,
     },
+    /// The logs of workers that have ended were taken, or nobody will: their pods may go. `None`: those of all workers.
+    LogsTaken(RunId, Option<BTreeSet<u32>>),
     /// The submission of an object that asks to be adopted was refused, in these words.
     RefuseAdoption(WorkloadId, String),
 }
@@ -98,6 +101,7 @@ fn handle(machine: &mut KubeMachine, command: MachineCommand) {
         MachineCommand::Stop { run, deadline } => machine.stop(run, deadline),
         MachineCommand::Shrink { run, leave, deadline } => machine.shrink(run, &leave, deadline),
         MachineCommand::Drain { instance } => machine.drain(&instance),
+        MachineCommand::LogsTaken(run, workers) => machine.logs_taken(run, workers.as_ref()),
         MachineCommand::RefuseAdoption(object, words) => machine.refuse_adoption(object, words),
     }
 }

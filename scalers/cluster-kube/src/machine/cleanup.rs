@@ -1,12 +1,13 @@
 //! What is left of an attempt that is over, by the engine's word: its pods end, its Service and ConfigMap go, and then our finalizers. Pods that
-//! nobody knows (orphans) end in the same way.
+//! nobody knows (orphans) end in the same way. A pod that is deleted has no log any more: its log is taken before, or waited for a little.
 
 use super::agenda::{PodKey, Task};
 use super::gang::{Gang, GangObject};
-use super::life::Life;
+use super::life::{Death, Life};
 use super::{KubeMachine, OBJECTS};
 use crate::names::{FINALIZER, RunId, WorkerId};
-use forebay_kernel::units::Timestamp;
+use forebay_kernel::units::{Span, Timestamp};
+use std::collections::BTreeSet;
 
 impl KubeMachine {
     /// Plans what is left to do. Returns whether anything is.
@@ -22,6 +23,7 @@ impl KubeMachine {
             let life = self.life(run, gang, worker);
             let Some(key) = worker.pod.clone() else { continue };
             match life {
+                Life::Dead(_) if !objects_left && self.waits_for_log(run, gang, number, &life, now) => {}
                 Life::Dead(_) if !objects_left => self.let_go(&key, now),
                 Life::Dead(_) => {}
                 life => {
@@ -41,7 +43,9 @@ impl KubeMachine {
             let Some(key) = worker.pod.clone() else { continue };
             let life = self.life(run, gang, worker);
             if let Life::Dead(_) = life {
-                self.let_go(&key, now);
+                if !self.waits_for_log(run, gang, number, &life, now) {
+                    self.let_go(&key, now);
+                }
             } else {
                 self.delete_worker(run, gang, number, &life, now + self.settings.default_grace, now);
             }
@@ -64,6 +68,35 @@ impl KubeMachine {
             }
         }
         left
+    }
+
+    /// Whether a pod that is deleted has a log that is being taken: who takes it was told when its end was reported. It goes with our finalizer.
+    fn waits_for_log(&mut self, run: RunId, gang: &mut Gang, number: u32, life: &Life, now: Timestamp) -> bool {
+        let has_log = matches!(life, Life::Dead(Death::Completed | Death::Exit(_)));
+        let reported = &gang.reported;
+        let told =
+            reported.outcome.is_some() || reported.completed.contains(&number) || reported.left.contains(&number);
+        let Some(worker) = gang.workers.get_mut(&number) else { return false };
+        let deleted =
+            worker.pod.as_ref().and_then(|key| self.pods.get(key)).is_some_and(|pod| pod.metadata.is_deleting());
+        if !(has_log && told && deleted) || worker.log_taken || self.settings.log_wait == Span(0) {
+            return false;
+        }
+        let until = *worker.log_wait_until.get_or_insert(now + self.settings.log_wait);
+        if until <= now {
+            return false;
+        }
+        self.wakes.insert((until, run));
+        true
+    }
+
+    /// The logs of workers that have ended were taken, or nobody will. `None`: those of all workers.
+    pub fn logs_taken(&mut self, run: RunId, workers: Option<&BTreeSet<u32>>) {
+        let Some(gang) = self.gangs.get_mut(&run) else { return };
+        for (number, worker) in &mut gang.workers {
+            worker.log_taken |= workers.is_none_or(|workers| workers.contains(number));
+        }
+        self.changed.insert(run);
     }
 
     /// A pod of which nothing runs: our finalizer goes, and later the pod.

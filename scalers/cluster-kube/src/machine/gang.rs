@@ -115,6 +115,10 @@ pub(super) struct Worker {
     pub waits_for: Option<String>,
     /// The last warning about its pod.
     pub warning: Option<String>,
+    /// Whether its log was taken, or nobody will.
+    pub log_taken: bool,
+    /// Its log is waited for until then, since its pod was to be let go.
+    pub log_wait_until: Option<Timestamp>,
 }
 
 /// What was last known of a pod that is gone.
