@@ -62,10 +62,12 @@ pub struct World {
     pub story: Vec<String>,
 }
 
-fn settings() -> KubeSettings {
+fn settings(waits_for_logs: bool) -> KubeSettings {
     let mut settings = KubeSettings::new("jobs", "forebay:1");
     settings.namespaces.insert("ops".to_owned(), "other".to_owned());
     settings.keep_terminal = Span::mins(5);
+    // Where logs are waited for, nobody takes them.
+    settings.log_wait = Span::secs(if waits_for_logs { 4 } else { 0 });
     settings.list_every = Span::mins(1);
     settings
 }
@@ -104,7 +106,7 @@ impl World {
             api: ApiServer::default(),
             machines: BTreeMap::new(),
             engine: Engine::default(),
-            kube: KubeMachine::new(settings(), JOURNAL),
+            kube: KubeMachine::new(settings(seed % 8 == 1), JOURNAL),
             calls: Vec::new(),
             responses: Vec::new(),
             watches: BTreeMap::new(),
@@ -588,7 +590,7 @@ impl World {
         }
         self.responses.clear();
         self.watches.clear();
-        self.kube = KubeMachine::new(settings(), JOURNAL);
+        self.kube = KubeMachine::new(self.kube.settings().clone(), JOURNAL);
         self.kube.begin(self.engine.view());
         let runs: Vec<RunId> = self.engine.view().runs.keys().copied().collect();
         for run in runs {
