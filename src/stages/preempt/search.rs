@@ -87,7 +87,7 @@ pub(super) fn find(trial: &mut Trial<'_>, taker: &Taker, lack: Lack) -> Option<F
     if bound::rules_out(trial, taker, bound::may_have_room) {
         return if may_lack_room { ceiling::make_room(trial, taker) } else { None };
     }
-    let mut known = Known::default();
+    let mut known = Known::of(trial, taker);
     let sure = if is_bounded(&trial.engine.state, taker) {
         let orders = || STEADY.into_iter().map(Order::Steady);
         let found = orders().find_map(|order| tried(trial, taker, lack, (order, Back::IfEnough), &mut known));
@@ -157,7 +157,7 @@ const FEW: usize = 32;
 /// The first way, in orders that time does not change, to bring all that a head lacks: quota, money, and nodes that stand empty then.
 pub(super) fn to_empty(trial: &mut Trial<'_>, taker: &Taker) -> Option<Way> {
     let keys = [Steady::Node].into_iter().chain(STEADY);
-    let mut known = Known::default();
+    let mut known = Known::of(trial, taker);
     keys.into_iter().find_map(|key| tried(trial, taker, Lack::All, (Order::Steady(key), Back::IfEnough), &mut known))
 }
 
@@ -218,12 +218,22 @@ enum Back {
 const MOST_CARED_FOR: usize = 16;
 
 /// What the tries of one search have shown.
-#[derive(Default)]
 struct Known {
     /// Something was enough, and not all of it could be taken.
     in_vain: bool,
     /// Whether quota and money would let the head start with all gone that it may have, once that was asked.
     may_have_share: Option<bool>,
+}
+
+impl Known {
+    /// Where a try would cost no less, quota and money are asked for before it.
+    fn of(trial: &mut Trial<'_>, taker: &Taker) -> Known {
+        let mut known = Known { in_vain: false, may_have_share: None };
+        if are_few(trial, taker) {
+            is_refused_with_all(trial, taker, &mut known);
+        }
+        known
+    }
 }
 
 /// Goes through candidates in one order until what is taken is enough, then tries back. Nothing stays taken.
@@ -234,7 +244,7 @@ fn tried(
     (order, gives): (Order, Back),
     known: &mut Known,
 ) -> Option<Way> {
-    if are_few(trial, taker) && is_refused_with_all(trial, taker, known) {
+    if known.may_have_share == Some(false) {
         return None;
     }
     if gives == Back::IfEnough
