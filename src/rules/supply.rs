@@ -177,7 +177,7 @@ fn choose_if_bought(
         return Err(budget::no_purchase(state, class, &bills));
     }
     // Of equally dear ones, where the fewest replicas are.
-    let around = shape.service.map(|service| placement::spread::ReplicaCounts::of(state, pool, service));
+    let around = shape.service.map(|service| placement::spread::ReplicaSpread::of(state, pool, service));
     let near = |c: &LaunchOption| {
         let zone = |(id, _): &(OfferingId, u32)| state.offerings[id.index()].offer.zone.as_str();
         around.as_ref().map_or(0, |a| c.counts.iter().map(|l| a.in_zone(zone(l))).sum::<u32>())

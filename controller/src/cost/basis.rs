@@ -13,10 +13,6 @@ use forebay_kernel::units::{Rate, Spend, Timestamp};
 use forebay_sim::score::money::Exact;
 use std::collections::BTreeMap;
 
-/// All of them, in the order in which what was spent before is kept.
-pub(crate) const CAPACITY_TYPES: [CapacityType; 4] =
-    [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand, CapacityType::Owned];
-
 /// An offering on a bill.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BilledOffering {
@@ -138,7 +134,7 @@ impl CostBasis {
 
     /// What was spent before the ledger knew by whom, by how it was paid for, where it is anything.
     pub(super) fn earlier(&self) -> impl Iterator<Item = (CapacityType, &EarlierSpend)> + '_ {
-        let all = CAPACITY_TYPES.into_iter().zip(&self.began.earlier);
+        let all = CapacityType::ALL.into_iter().zip(&self.began.earlier);
         all.filter(|(_, spent)| spent.cost.0 > 0 || spent.gpu_time.0 > 0)
     }
 
@@ -167,5 +163,5 @@ fn all_before(state: &State) -> BillingBegan {
         let account = ledger.account(capacity);
         EarlierSpend { cost: account.cost, gpu_time: account.bought }
     };
-    BillingBegan { at: state.now(), earlier: CAPACITY_TYPES.map(of) }
+    BillingBegan { at: state.now(), earlier: CapacityType::ALL.map(of) }
 }

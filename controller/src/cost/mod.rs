@@ -19,7 +19,6 @@ mod range;
 mod spread;
 
 pub use accounts::{AccountLine, AccountSum, SpendAccounts};
-pub(crate) use basis::CAPACITY_TYPES;
 pub use basis::{BalanceCheck, CostBasis};
 pub use focus::{FOCUS_COLUMNS, focus_csv};
 pub use group::{CostBy, CostByFault, bill, job_cost};

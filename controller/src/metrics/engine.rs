@@ -4,7 +4,6 @@
 
 use super::catalogue;
 use super::family::{Family, MOST_VALUES, OTHER};
-use crate::cost::CAPACITY_TYPES;
 use crate::document::write::{QueueCounts, dollars, gpus, queue_counts};
 use forebay_engine::engine::Engine;
 use forebay_kernel::catalog::CapacityType;
@@ -74,7 +73,7 @@ pub fn cluster(state: &State) -> Vec<Family> {
     families.push(reclaims.with(&[], counters.reclaims));
     let ledger = state.ledger_now();
     let spend = Family::of(&catalogue::SPEND);
-    families.push(CAPACITY_TYPES.into_iter().fold(spend, |family, capacity| {
+    families.push(CapacityType::ALL.into_iter().fold(spend, |family, capacity| {
         let cost = ledger.account(capacity).cost.micro_dollars();
         family.with(&[("capacity_type", capacity.as_str())], dollars(cost))
     }));

@@ -45,6 +45,7 @@ pub fn full(state: &State) -> Vec<String> {
     costs(state, &mut found);
     ledger(state, &mut found);
     parts(state, &mut found);
+    replicas_on_nodes(state, &mut found);
     counts(state, &mut found);
     services(state, &mut found);
     early(state, &mut found);
@@ -479,6 +480,16 @@ fn ledger(state: &State, found: &mut Vec<String>) {
         if account.sum_of_kinds() != account.bought {
             let (kinds, bought) = (account.sum_of_kinds(), account.bought);
             found.push(format!("ledger account {at}: kinds add up to {kinds:?}, bought is {bought:?}"));
+        }
+    }
+}
+
+/// Replicas of each service on a node: what it holds says.
+fn replicas_on_nodes(state: &State, found: &mut Vec<String>) {
+    for node in state.nodes.values() {
+        let counted = state.replicas_counted(node);
+        if node.replicas != counted {
+            found.push(format!("{} has replicas {:?}, it holds {counted:?}", node.id, node.replicas));
         }
     }
 }

@@ -23,6 +23,10 @@ pub enum CapacityType {
 }
 
 impl CapacityType {
+    /// All of them, in the order in which accounts by capacity type are kept.
+    pub const ALL: [CapacityType; 4] =
+        [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand, CapacityType::Owned];
+
     /// As it is written in policies, tables and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -313,7 +313,7 @@ impl Scorecard {
 /// What the engine's ledger and the world's billing do not agree on. Empty is what it should be.
 pub(crate) fn disagreements(ledger: &Ledger, billing: &Billing) -> Vec<String> {
     let mut list = Vec::new();
-    for capacity in [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand, CapacityType::Owned] {
+    for capacity in CapacityType::ALL {
         let (account, bill) = (ledger.account(capacity), billing.of(capacity));
         if account.sum_of_kinds() != account.bought {
             let (sum, bought) = (account.sum_of_kinds().0, account.bought.0);

@@ -11,7 +11,7 @@
 
 use super::live::{NodeMix, Rest};
 use super::room::{self, part_of, takes};
-use super::spread::ReplicaCounts;
+use super::spread::ReplicaSpread;
 use super::{Ask, fragment, ranks, spare, topology};
 use crate::catalog::Offering;
 use crate::effect::WorkerPlace;
@@ -51,7 +51,7 @@ struct Key {
 struct Best<'a> {
     state: &'a State,
     ask: &'a Ask<'a>,
-    counts: Option<ReplicaCounts>,
+    counts: Option<ReplicaSpread<'a>>,
     found: Option<(Key, WorkerPlace)>,
 }
 
@@ -65,7 +65,7 @@ struct OfferingNodes<'a> {
 
 /// The best place for one worker.
 pub(super) fn one(state: &State, offerings: &[OfferingId], ask: &Ask<'_>) -> Option<WorkerPlace> {
-    let counts = ask.service.map(|service| ReplicaCounts::of(state, ask.pool, service));
+    let counts = ask.service.map(|service| ReplicaSpread::of(state, ask.pool, service));
     let mut best = Best { state, ask, counts, found: None };
     let live = ask.live.filter(|live| ask.service.is_none() && live.binds(state, offerings));
     for id in offerings {

@@ -500,6 +500,7 @@ pub(crate) fn new_node(
         cordoned: state.is_cordoned(id, pool),
         reserve: state.offerings[offering.index()].reserve,
         parts: Vec::new(),
+        replicas: Vec::new(),
     }
 }
 

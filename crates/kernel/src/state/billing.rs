@@ -559,8 +559,7 @@ impl State {
                 let account = self.ledger.account(capacity);
                 EarlierSpend { cost: account.cost, gpu_time: account.bought }
             };
-            let all = [CapacityType::Reserved, CapacityType::Spot, CapacityType::OnDemand, CapacityType::Owned];
-            let began = BillingBegan { at: self.now, earlier: all.map(of) };
+            let began = BillingBegan { at: self.now, earlier: CapacityType::ALL.map(of) };
             let holding = self.index.holding.values().flatten().map(|id| billed_as(&self.jobs[*id])).collect();
             self.billing =
                 Some(alloc::boxed::Box::new(BillingLedger { began, booked: holding, ..BillingLedger::default() }));

@@ -184,6 +184,7 @@ impl State {
             }
         }
         self.cordon_anew();
+        self.rebuild_replica_counts();
         self.index = super::Index::rebuilt(self);
         self.names = super::names::Names::rebuilt(self);
         self.rebuild_billing();

@@ -10,6 +10,7 @@ use super::lines::ClassLines;
 use super::nodes::{Node, NodePhase, Purchase};
 use super::pending_cancels::PendingCancelKey;
 use super::positions::QueuePositions;
+use super::replica_counts::ReplicaCounts;
 use super::table::Table;
 use super::{Class, State};
 use crate::decision::{EffectOf, Outcome, StopCause};
@@ -98,6 +99,8 @@ pub struct Index {
     pub pledges: BTreeSet<(NodeId, JobId)>,
     /// Replicas that are not over, by service.
     pub replicas: BTreeMap<JobId, BTreeSet<JobId>>,
+    /// Where they stand.
+    pub replica_counts: ReplicaCounts,
     /// Runs that could be stopped for others, by queue.
     pub running_in: BTreeMap<QueueId, BTreeSet<JobId>>,
     /// Runs that are being stopped, or of which workers are leaving.
@@ -503,6 +506,7 @@ impl Index {
             for (at, slot) in parts(node) {
                 free.part.insert((rank, slot, node.id, at));
             }
+            self.replica_counts.node_in(node);
             free.slices.extend(slices(node).map(|(share, mem, gpu, at)| (rank, share, mem, node.id, gpu, at)));
             if node.holds.is_empty() && node.owned.is_none() {
                 let list = if node.phase == NodePhase::Ready { &mut self.idle } else { &mut self.unbooked };
@@ -546,6 +550,7 @@ impl Index {
                     self.free.remove(&key);
                 }
             }
+            self.replica_counts.node_out(node);
             self.idle.remove(&node.id);
             self.unbooked.remove(&node.id);
         }

@@ -88,6 +88,9 @@ pub struct Node {
     /// What each job holds of it, in order of jobs. Made from the rows of the jobs.
     #[serde(skip)]
     pub parts: Vec<HeldPart>,
+    /// Workers of each service booked or running here, in order of services. Made from what it holds.
+    #[serde(skip)]
+    pub replicas: Vec<(JobId, u32)>,
 }
 
 /// One GPU of a node.

@@ -64,12 +64,14 @@ pub fn slot_mem(stated: Mib, share: u16, gpu_mem: Mib) -> Mib {
 impl State {
     /// Takes places on nodes for a job. What is booked and what runs are counted apart.
     pub(crate) fn hold_places(&mut self, job: JobId, class: ClassId, places: &[WorkerPlace], hold: Hold) {
+        let service = self.classes[class].shape.service;
         for place in places {
             let needs = WorkerNeeds::of(&self.classes[class].shape.gang, place);
             let gpu_mem = self.gpu_mem(place);
             let part = self.part_of_node(place, needs);
             self.edit_node(place.node, |node| {
                 node.part_in(job, part, hold);
+                service.into_iter().for_each(|service| node.replica_in(service));
                 let mem = taken_mem(node, place, needs.gpu_mem, gpu_mem);
                 for_slots(node, place.gpus, |slot| {
                     slot.free = slot.free.saturating_sub(place.share);
@@ -90,6 +92,7 @@ impl State {
     /// Gives places back. Nodes that are gone are passed over.
     pub(crate) fn release_places(&mut self, job: JobId, class: ClassId, places: &[WorkerPlace], hold: Hold) {
         let now = self.now;
+        let service = self.classes[class].shape.service;
         for place in places {
             if !self.nodes.contains_key(&place.node) {
                 continue;
@@ -100,6 +103,7 @@ impl State {
             let part = self.part_of_node(place, needs);
             self.edit_node(place.node, |node| {
                 node.part_out(job, part, hold);
+                service.into_iter().for_each(|service| node.replica_out(service));
                 let mem = taken_mem(node, place, needs.gpu_mem, gpu_mem);
                 for_slots(node, place.gpus, |slot| {
                     slot.free += place.share;
