@@ -7,7 +7,7 @@ use super::args::CheckArgs;
 use super::check_config;
 use super::outcome::{Exit, Failure, print, print_json};
 use forebay_catalog::Catalogue;
-use forebay_policy::{Advice, Compiled, PolicyErrors, PolicyFault, Pos, compile_bytes};
+use forebay_policy::{Advice, Compiled, FileErrors, FileFault, Pos, compile_bytes};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -54,7 +54,7 @@ impl Finding {
         Finding::at(level, Pos::default(), &[], message)
     }
 
-    fn of_fault(fault: &PolicyFault) -> Finding {
+    fn of_fault(fault: &FileFault) -> Finding {
         let found = Finding::at(FindingLevel::Error, fault.pos, &fault.path, &fault.message);
         Finding { remedy: Some(fault.remedy.clone()), ..found }
     }
@@ -145,7 +145,8 @@ fn checked(file: &Path, out: Output) -> CheckedFile {
         let found = CheckedFile { kind: Some("Config"), ..found };
         return match check_config::checked(&found.file, text, out) {
             Ok((text, findings)) => CheckedFile { text, findings, ..found },
-            Err(failure) => found.failed(failure),
+            Err(check_config::Refused::Written(errors)) => found.refused(&errors),
+            Err(check_config::Refused::Whole(failure)) => found.failed(failure),
         };
     }
     let found = CheckedFile { kind: Some("Policy"), ..found };
@@ -166,7 +167,7 @@ impl CheckedFile {
         CheckedFile { findings, failure: Some(failure), ..self }
     }
 
-    fn refused(self, errors: &PolicyErrors) -> CheckedFile {
+    fn refused(self, errors: &FileErrors) -> CheckedFile {
         let findings = errors.faults.iter().map(|(fault, _)| Finding::of_fault(fault)).collect();
         CheckedFile { findings, more: errors.more, failure: Some(Failure::input(errors)), ..self }
     }

@@ -7,8 +7,9 @@ use super::check::{Finding, FindingLevel, compile_file};
 use super::doctor::{secrets, submitters, summary};
 use super::outcome::{Exit, Failure, print};
 use crate::config::tokens::Tokens;
-use crate::config::{Config, DEFAULT_DATA, DEFAULT_LISTEN};
+use crate::config::{Config, ConfigError, DEFAULT_DATA, DEFAULT_LISTEN};
 use crate::sources::adapter;
+use forebay_policy::FileErrors;
 use forebay_source::{Diagnostic, Severity};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -23,8 +24,31 @@ pub(super) fn text_of(bytes: &[u8]) -> Option<&str> {
     text.lines().find_map(is_kind)?.then_some(text)
 }
 
+/// Why a configuration cannot be used.
+pub(super) enum Refused {
+    /// Each with its place.
+    Written(FileErrors),
+    /// One thing, of the file as a whole.
+    Whole(Failure),
+}
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Refused {
+        Refused::Whole(failure)
+    }
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Failure {
+        match refused {
+            Refused::Written(errors) => Failure::input(errors),
+            Refused::Whole(failure) => failure,
+        }
+    }
+}
+
 /// What is printed of a configuration that can be used, and what is unwise about it.
-pub(super) fn checked(file: &Path, text: &str, out: Output) -> Result<(String, Vec<Finding>), Failure> {
+pub(super) fn checked(file: &Path, text: &str, out: Output) -> Result<(String, Vec<Finding>), Refused> {
     let (config, found) = diagnosed(file, text)?;
     let mut text = format!("{}: configuration: {}\n", file.display(), summary(&config));
     let mut findings = Vec::new();
@@ -42,9 +66,12 @@ pub(super) fn explain(file: &Path, text: &str) -> Result<Exit, Failure> {
 }
 
 /// A configuration, and what a start would warn of.
-fn diagnosed(file: &Path, text: &str) -> Result<(Config, Vec<Diagnostic>), Failure> {
+fn diagnosed(file: &Path, text: &str) -> Result<(Config, Vec<Diagnostic>), Refused> {
     let name = file.display();
-    let config = Config::parse(file, text).map_err(Failure::input)?;
+    let config = Config::parse(file, text).map_err(|error| match error {
+        ConfigError::Written(errors) => Refused::Written(errors),
+        other => Refused::Whole(Failure::input(other)),
+    })?;
     let refused = |error: &dyn std::fmt::Display| Failure::input(format_args!("{name}: {error}"));
     Tokens::check(&config.tokens).map_err(|e| refused(&e))?;
     for one in adapter::adapters(&config).map_err(|e| refused(&e))? {
@@ -56,9 +83,10 @@ fn diagnosed(file: &Path, text: &str) -> Result<(Config, Vec<Diagnostic>), Failu
     crate::cluster::check(&config).map_err(|e| refused(&e))?;
     let listen = config.listen.unwrap_or(DEFAULT_LISTEN);
     if config.tokens.is_empty() && !listen.ip().is_loopback() {
-        return Err(refused(&format_args!(
+        let open = format_args!(
             "listen: {listen} can be reached from other machines, and there are no tokens: list `tokens`, or listen on 127.0.0.1"
-        )));
+        );
+        return Err(refused(&open).into());
     }
     let mut found: Vec<Diagnostic> = Vec::new();
     if let Some(path) = &config.policy {
@@ -71,7 +99,7 @@ fn diagnosed(file: &Path, text: &str) -> Result<(Config, Vec<Diagnostic>), Failu
     found.extend(secrets(&config, Severity::Warning).into_iter().map(|one| one.finding));
     let is_bad = |finding: &&Diagnostic| finding.severity == Severity::Error;
     if let Some(bad) = found.iter().find(is_bad) {
-        return Err(refused(&bad.message));
+        return Err(refused(&bad.message).into());
     }
     Ok((config, found))
 }

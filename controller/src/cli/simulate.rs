@@ -14,8 +14,9 @@ use forebay_kernel::policy::Policy;
 use forebay_policy::Routes;
 use forebay_sim::drive::{SimError, SimOptions, SimOutcome, SimProgress, simulate};
 use forebay_sim::market::{Market, find_beside};
-use forebay_sim::trace::{self, BootTimes, Trace, TraceFormat, TraceJob};
+use forebay_sim::trace::{self, BootTimes, ReplayLine, Trace, TraceFormat, TraceJob};
 use forebay_sim::world::spot_pairs;
+use forebay_wire::intake::{Caller, Intake, NoRoutes};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -26,6 +27,7 @@ pub(super) fn run(args: &SimulateArgs, out: Output) -> Result<Exit, Failure> {
     let policy = compiled.policy;
     owned_are_named(args, &policy)?;
     let mut trace = read_trace(&args.trace, args.trace_format.as_deref())?;
+    trace.notes.extend(intake_notes(trace.format, &args.trace)?);
     route(&mut trace, &compiled.routes, args)?;
     let nodes = args.nodes.as_ref().map(trace::read_nodes).transpose().map_err(Failure::input)?;
     let boots = boots(args)?;
@@ -79,6 +81,51 @@ fn owned_are_named(args: &SimulateArgs, policy: &Policy) -> Result<(), Failure> 
 pub(super) fn read_trace(path: &Path, format: Option<&str>) -> Result<Trace, Failure> {
     let format = format.map(str::parse::<TraceFormat>).transpose().map_err(Failure::input)?;
     trace::read(path, format).map_err(Failure::input)
+}
+
+/// What the intake of a running Forebay would say of the events of an event file: how many it would reject, how many it would warn of, and
+/// the first of each.
+fn intake_notes(format: TraceFormat, file: &Path) -> Result<Vec<String>, Failure> {
+    if format != TraceFormat::Events {
+        return Ok(Vec::new());
+    }
+    let caller = Caller::local();
+    let intake = Intake { caller: &caller, routes: &NoRoutes, key: None };
+    let (mut rejected, mut warned) = (Said::default(), Said::default());
+    for ReplayLine { line, event, .. } in trace::read_events(file).map_err(Failure::input)?.lines {
+        // It is for the simulated market, no event of a pipeline.
+        if event.get("type").and_then(Value::as_str) == Some("simulation.market") {
+            continue;
+        }
+        match intake.decode_value(&event) {
+            Ok(decoded) => decoded.warnings.into_iter().take(1).for_each(|warning| warned.add(line, warning)),
+            Err(why) => rejected.add(line, why.to_string()),
+        }
+    }
+    let notes = [rejected.note("events would be rejected"), warned.note("events would be warned of")];
+    Ok(notes.into_iter().flatten().collect())
+}
+
+/// How many events something was said of, and what of the first.
+#[derive(Default)]
+struct Said {
+    count: usize,
+    first: Option<(u64, String)>,
+}
+
+impl Said {
+    fn add(&mut self, line: u64, said: String) {
+        self.count += 1;
+        // They come in order of time; the file is read in order of lines.
+        if self.first.as_ref().is_none_or(|(first, _)| line < *first) {
+            self.first = Some((line, said));
+        }
+    }
+
+    fn note(self, what: &str) -> Option<String> {
+        let (line, said) = self.first?;
+        Some(format!("{} {what} by a running Forebay; the first is on line {line}: {said}", self.count))
+    }
 }
 
 /// Sends each job where the policy's routes would send its event.
@@ -208,4 +255,37 @@ fn report(outcome: &SimOutcome, market: &str, out: Output) -> String {
     }
     let notes: Vec<String> = notes.iter().map(|n| out.paint.faint(n)).collect();
     format!("{}\n\n{}\n\n{}\n", closing.table(out.paint), notes.join("\n"), closing.line(out.paint))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_intake_would_say_of_an_event_file_is_noted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("day.jsonl");
+        let event = |name: &str, minute: u32, data: &str| {
+            format!(
+                "{{\"type\":\"job.submitted\",\"time\":\"2026-11-02T09:{minute:02}:00Z\",\"subject\":\"{name}\",\"data\":{{{data},\
+                 \"gang\":{{\"each\":{{\"gpus\":1}}}}}}}}\n"
+            )
+        };
+        let notes = |text: String| {
+            std::fs::write(&path, text).unwrap();
+            intake_notes(TraceFormat::Events, &path).unwrap()
+        };
+        assert_eq!(notes(event("a", 0, "\"queue\":\"q\"")), [""; 0]);
+        // The first in the file, not in time.
+        let bad = event("b", 9, "\"sharing\":\"exclusvie\"") + &event("c", 1, "\"sharing\":\"share\"");
+        let noted = notes(bad + &event("d", 0, "\"quueue\":\"q\""));
+        assert!(
+            noted[0].starts_with("2 events would be rejected") && noted[0].contains("line 1: data.sharing"),
+            "{noted:?}"
+        );
+        assert!(
+            noted[1].starts_with("1 events would be warned of") && noted[1].contains("did you mean `queue`?"),
+            "{noted:?}"
+        );
+    }
 }

@@ -16,11 +16,17 @@ use std::time::Instant;
 const AT_ONCE: usize = 2_000;
 
 pub(super) fn run(args: &SubmitArgs, out: Output) -> Result<Exit, Failure> {
-    let events = events(&args.file.display().to_string(), &read(&args.file)?)?;
+    let file = args.file.display().to_string();
+    let written = events(&file, &read(&args.file)?)?;
+    let place = |at: usize| match written.get(at) {
+        Some(WrittenEvent { line: Some(line), .. }) => format!("{file}, line {line}"),
+        _ => format!("{file}, event {}", at + 1),
+    };
+    let events: Vec<&Value> = written.iter().map(|one| &one.event).collect();
     for (at, _) in events.iter().enumerate().filter(|(_, event)| is_only_counted(event)) {
         eprintln!(
-            "event {}: data.deadline: without `expectedRun` it is only counted: state how long the job runs",
-            at + 1
+            "{}: data.deadline: without `expectedRun` it is only counted: state how long the job runs",
+            place(at)
         );
     }
     let client = args.server.client()?;
@@ -31,7 +37,7 @@ pub(super) fn run(args: &SubmitArgs, out: Output) -> Result<Exit, Failure> {
         let taken = match client.events("application/cloudevents-batch+json", &body) {
             Ok(taken) => taken,
             Err(error) => {
-                say(args, &all, out)?;
+                say(args, &all, &place, out)?;
                 return Err(error.into());
             }
         };
@@ -43,7 +49,7 @@ pub(super) fn run(args: &SubmitArgs, out: Output) -> Result<Exit, Failure> {
     }
     // With --wait, what becomes of them is the JSON.
     if !(args.wait && args.server.json) {
-        say(args, &all, out)?;
+        say(args, &all, &place, out)?;
     }
     let over = if args.wait { wait(args, &client, &all, end, out)? } else { Exit::Done };
     Ok(if all.rejected.is_empty() { over } else { Exit::BadInput })
@@ -82,7 +88,7 @@ fn wait(args: &SubmitArgs, client: &Client, taken: &Taken, end: Option<Instant>,
     Ok(worst.unwrap_or(Exit::Done))
 }
 
-fn say(args: &SubmitArgs, taken: &Taken, out: Output) -> Result<(), Failure> {
+fn say(args: &SubmitArgs, taken: &Taken, place: &dyn Fn(usize) -> String, out: Output) -> Result<(), Failure> {
     if args.server.json {
         return print_json(taken);
     }
@@ -105,23 +111,38 @@ fn say(args: &SubmitArgs, taken: &Taken, out: Output) -> Result<(), Failure> {
     }
     for event in &taken.rejected {
         let subject = event.subject.as_deref().map(|s| format!(" ({})", short(s, 60))).unwrap_or_default();
-        eprintln!("{} event {}{subject}: {}: {}", out.err.bad("rejected:"), event.index + 1, event.path, event.message);
+        let place = place(event.index);
+        eprintln!("{} {place}{subject}: {}: {}", out.err.bad("rejected:"), event.path, event.message);
     }
     Ok(())
 }
 
+/// An event of a file.
+#[derive(Debug)]
+struct WrittenEvent {
+    event: Value,
+    /// The line that it begins on. `None`: it is one of an array.
+    line: Option<usize>,
+}
+
 /// One object, an array, or one object after the other.
-fn events(name: &str, text: &str) -> Result<Vec<Value>, Failure> {
+fn events(name: &str, text: &str) -> Result<Vec<WrittenEvent>, Failure> {
     let mut events = Vec::new();
     let mut stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    // Lines are counted on, not each time from the beginning.
+    let (mut counted, mut line) = (0, 1);
     loop {
         let at = stream.byte_offset();
+        let begins = at + (text[at..].len() - text[at..].trim_start().len());
+        line += text[counted..begins].matches('\n').count();
+        counted = begins;
         match stream.next() {
             None => return Ok(events),
-            Some(Ok(Value::Array(list))) => events.extend(list),
-            Some(Ok(event @ Value::Object(_))) => events.push(event),
+            Some(Ok(Value::Array(list))) => {
+                events.extend(list.into_iter().map(|event| WrittenEvent { event, line: None }));
+            }
+            Some(Ok(event @ Value::Object(_))) => events.push(WrittenEvent { event, line: Some(line) }),
             Some(Ok(_)) => {
-                let line = text[..at].matches('\n').count() + 1;
                 return Err(Failure::input(format_args!(
                     "{name}, line {line}: not a JSON object: send events, see `forebay schema event`"
                 )));
@@ -132,5 +153,19 @@ fn events(name: &str, text: &str) -> Result<Vec<Value>, Failure> {
                 )));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_event_is_known_by_the_line_that_it_begins_on() {
+        let text = "\n{\"a\": 1}\n{\n \"b\": 2\n}  {\"c\": 3}\n\n[{\"d\": 4}]\n{\"e\": 5}";
+        let lines: Vec<Option<usize>> = events("f", text).unwrap().iter().map(|one| one.line).collect();
+        assert_eq!(lines, [Some(2), Some(3), Some(5), None, Some(8)]);
+        let error = events("f", "{}\n\n17").unwrap_err();
+        assert!(error.text.starts_with("f, line 3: not a JSON object"), "{}", error.text);
     }
 }

@@ -17,6 +17,7 @@ pub mod tokens;
 
 use checkpoints::CheckpointsConfig;
 use ec2::{ClusterConfig, Ec2Config};
+use forebay_policy::FileErrors;
 use kafka::KafkaConfig;
 use kubernetes::KubernetesConfig;
 use retention::{JournalConfig, LogConfig};
@@ -114,12 +115,20 @@ pub enum ConfigKind {
     Config,
 }
 
-/// Why a configuration cannot be used: what the reader said, with the line.
+/// Why a configuration cannot be used. Nothing of its values is in it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{path}: {problem}\n  = help: `forebay schema config` says what may stand here")]
-pub struct ConfigError {
-    path: String,
-    problem: String,
+pub enum ConfigError {
+    /// It is no YAML, or something is not known or of another type: each with its place.
+    #[error(transparent)]
+    Written(#[from] FileErrors),
+    /// What it says does not go together.
+    #[error("{path}: {problem}\n  = help: `forebay schema config` says what may stand here")]
+    Contradictory {
+        /// The file as it was named.
+        path: String,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
 }
 
 impl Config {
@@ -128,11 +137,8 @@ impl Config {
     /// # Errors
     /// What is wrong, with its line.
     pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
-        let refused = |problem: String| ConfigError { path: path.display().to_string(), problem };
-        // Without a piece of the file in the message: a secret that was written here by mistake must not go from there into a log.
-        let options = serde_saphyr::options! { with_snippet: false };
-        let parsed: Result<Config, _> = serde_saphyr::from_str_with_options(text, options);
-        let mut config = parsed.map_err(|e| refused(e.to_string()))?;
+        let refused = |problem: String| ConfigError::Contradictory { path: path.display().to_string(), problem };
+        let mut config: Config = forebay_policy::read_config(&path.display().to_string(), text)?;
         config.start_at(path.parent().unwrap_or(Path::new("")));
         if let Some(ec2) = &mut config.ec2 {
             ec2.check().map_err(refused)?;
@@ -214,7 +220,10 @@ mod tests {
         assert_eq!(config.listen.map(|l| l.port()), Some(9090));
         let error = Config::parse(Path::new("f.yaml"), "apiVersion: forebay/v1\nkind: Config\nlisen: 1.2.3.4:80\n");
         let text = error.expect_err("a fault").to_string();
-        assert!(text.contains("lisen") && text.contains("f.yaml") && text.contains("line 3"), "{text}");
+        assert!(
+            text.contains("`lisen`") && text.contains("f.yaml:3:1") && text.contains("did you mean `listen`?"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -263,7 +272,8 @@ mod tests {
             (checkpoints.files, checkpoints.read_at_most.map(|m| m.to_string())),
             (true, Some("1GiB".to_owned()))
         );
-        for (text, part) in [("{s3: {bucket: a}}", "bucket"), ("{files: 1}", "line 3"), ("{readAtMost: 5}", "line 3")] {
+        for (text, part) in [("{s3: {bucket: a}}", "bucket"), ("{files: 1}", "yaml:3:"), ("{readAtMost: 5}", "yaml:3:")]
+        {
             assert!(read(text).expect_err(text).to_string().contains(part), "{text}");
         }
         assert!(
@@ -301,7 +311,8 @@ mod tests {
         ] {
             let error =
                 Config::parse(Path::new("f.yaml"), &format!("{TOKENS}{written}\n")).expect_err(written).to_string();
-            assert!(error.contains("line 6") && error.contains("{file: PATH}"), "{written}: {error}");
+            let told = error.contains("{file: PATH}") || error.contains("use one of `file`, `env`");
+            assert!(error.contains("f.yaml:6:") && told, "{written}: {error}");
             assert!(!error.contains("hunter2"), "{error}");
         }
         let near = format!("{TOKENS}hunter2\n    rolls: []\n");

@@ -3,7 +3,7 @@
 //! Never: the secret's own value in the configuration, in a message, in `Debug` or in a serialized form.
 
 use schemars::JsonSchema;
-use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs::File;
@@ -131,6 +131,17 @@ impl<'de> Deserialize<'de> for Secret {
     }
 }
 
+/// What may refer to a secret.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum SecretPlace {
+    File,
+    Env,
+}
+
+/// Something else than a reference stands there.
+const ITSELF: &str = "this refers to no secret";
+
 struct Reference;
 
 impl<'de> Visitor<'de> for Reference {
@@ -142,44 +153,40 @@ impl<'de> Visitor<'de> for Reference {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Secret, A::Error> {
         let mut found = None;
-        while let Some(key) = map.next_key::<String>()? {
-            let secret = match key.as_str() {
-                "file" => Secret::File(map.next_value()?),
-                "env" => Secret::Env(map.next_value()?),
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                    return Err(A::Error::custom(format_args!("only `file` or `env` may stand here: {REMEDY}")));
-                }
+        while let Some(key) = map.next_key()? {
+            let secret = match key {
+                SecretPlace::File => Secret::File(map.next_value()?),
+                SecretPlace::Env => Secret::Env(map.next_value()?),
             };
             if found.replace(secret).is_some() {
-                return Err(A::Error::custom(format_args!("`file` or `env`, not both: {REMEDY}")));
+                return Err(A::Error::custom(format_args!("`file` and `env` are both given; {REMEDY}")));
             }
         }
-        found.ok_or_else(|| A::Error::custom(format_args!("`file` or `env` is missing: {REMEDY}")))
+        found.ok_or_else(|| A::Error::custom(format_args!("`file` or `env` is missing; {REMEDY}")))
     }
 
     fn visit_str<E: serde::de::Error>(self, _: &str) -> Result<Secret, E> {
-        Err(E::custom(REMEDY))
+        Err(E::custom(format_args!("{ITSELF}; {REMEDY}")))
     }
 
     fn visit_bool<E: serde::de::Error>(self, _: bool) -> Result<Secret, E> {
-        Err(E::custom(REMEDY))
+        Err(E::custom(format_args!("{ITSELF}; {REMEDY}")))
     }
 
     fn visit_i64<E: serde::de::Error>(self, _: i64) -> Result<Secret, E> {
-        Err(E::custom(REMEDY))
+        Err(E::custom(format_args!("{ITSELF}; {REMEDY}")))
     }
 
     fn visit_u64<E: serde::de::Error>(self, _: u64) -> Result<Secret, E> {
-        Err(E::custom(REMEDY))
+        Err(E::custom(format_args!("{ITSELF}; {REMEDY}")))
     }
 
     fn visit_f64<E: serde::de::Error>(self, _: f64) -> Result<Secret, E> {
-        Err(E::custom(REMEDY))
+        Err(E::custom(format_args!("{ITSELF}; {REMEDY}")))
     }
 
     fn visit_unit<E: serde::de::Error>(self) -> Result<Secret, E> {
-        Err(E::custom(REMEDY))
+        Err(E::custom(format_args!("{ITSELF}; {REMEDY}")))
     }
 }
 

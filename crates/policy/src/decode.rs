@@ -5,16 +5,53 @@
 //!
 //! Never: changes a value, guesses a type (`1` is a number or a name, as the reader of the field wants it).
 
-use super::fault::{PolicyFault, Pos, listed, meant, nearest, shown};
+use super::fault::{FileFault, Pos, listed, meant, nearest, shown};
 use super::tree::{Value, YamlEntry, YamlNode};
 use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, Expected, IntoDeserializer, Visitor};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
 
+/// Of a value where a list or a map belongs.
+const STANDS_HERE: &str = "stands here";
+
+/// Of what kind the document is that is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum YamlKind {
+    /// A policy.
+    Policy,
+    /// A configuration. Its values are not repeated in messages: one may be a secret that was written in the wrong place.
+    Config,
+}
+
+impl YamlKind {
+    /// What it is called, how it starts, and what to do about one that is too large.
+    pub fn words(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            YamlKind::Policy => (
+                "a policy",
+                "start with `apiVersion: forebay/v1`, or with one of the ready-made policies",
+                "is this a policy? let `undeclaredQueues` take queues that share a rule",
+            ),
+            YamlKind::Config => (
+                "a configuration",
+                "start with `apiVersion: forebay/v1` and `kind: Config`",
+                "is this a configuration? `forebay schema config` says what may stand in one",
+            ),
+        }
+    }
+
+    fn see(self) -> &'static str {
+        match self {
+            YamlKind::Policy => "see `forebay schema policy`",
+            YamlKind::Config => "see `forebay schema config`",
+        }
+    }
+}
+
 /// Reads a tree as a `T`. Faults are all that could be found; without any there is a value.
-pub fn decode<T: DeserializeOwned>(root: &YamlNode) -> (Option<T>, Vec<PolicyFault>) {
-    let cx = Cx::default();
+pub fn decode<T: DeserializeOwned>(root: &YamlNode, kind: YamlKind) -> (Option<T>, Vec<FileFault>) {
+    let cx = Cx { kind, faults: RefCell::default(), aside: RefCell::default() };
     // Each turn sets one value aside; after so many faults nobody reads on.
     for _ in 0..64 {
         match T::deserialize(At { node: root, key: root.pos, cx: &cx }) {
@@ -33,20 +70,34 @@ pub fn decode<T: DeserializeOwned>(root: &YamlNode) -> (Option<T>, Vec<PolicyFau
     (None, cx.faults.into_inner())
 }
 
-#[derive(Default)]
+/// What to do where the reader of a value says only what is wrong: the standard library's readers of addresses, and others.
+fn remedy(message: &str, kind: YamlKind) -> &'static str {
+    match message {
+        "invalid socket address syntax" => "write an address and a port, such as `127.0.0.1:8080`",
+        "invalid IP address syntax" => "write an address, such as `10.0.0.7`",
+        _ => kind.see(),
+    }
+}
+
 struct Cx {
-    faults: RefCell<Vec<PolicyFault>>,
+    kind: YamlKind,
+    faults: RefCell<Vec<FileFault>>,
     /// Values that are not read again.
     aside: RefCell<BTreeSet<u32>>,
 }
 
 impl Cx {
-    fn add(&self, fault: PolicyFault) {
+    fn add(&self, fault: FileFault) {
         self.faults.borrow_mut().push(fault);
     }
 
     fn is_aside(&self, node: &YamlNode) -> bool {
         self.aside.borrow().contains(&node.id)
+    }
+
+    fn told(&self, node: &YamlNode, key: Pos, what: &str, remedy: &str) {
+        let pos = if matches!(node.value, Value::Scalar { .. }) { node.pos } else { key };
+        self.add(FileFault::new(pos, what, remedy));
     }
 
     /// Turns a fresh problem at `node` into a recorded fault, and sets the node aside.
@@ -55,15 +106,22 @@ impl Cx {
             Problem::Recorded => return Problem::Recorded,
             Problem::Said(message) => {
                 let (what, remedy) =
-                    message.split_once("; ").unwrap_or((message.as_str(), "see `forebay schema policy`"));
-                let pos = if matches!(node.value, Value::Scalar { .. }) { node.pos } else { key };
-                self.add(PolicyFault::new(pos, what, remedy));
+                    message.split_once("; ").unwrap_or_else(|| (message.as_str(), remedy(&message, self.kind)));
+                self.told(node, key, what, remedy);
+            }
+            Problem::Of { value, what, remedy } => {
+                let value = match self.kind {
+                    YamlKind::Policy => format!("`{}`", shown(&value)),
+                    YamlKind::Config if what == STANDS_HERE => "a single value".to_owned(),
+                    YamlKind::Config => "this value".to_owned(),
+                };
+                self.told(node, key, &format!("{value} {what}"), &remedy);
             }
             Problem::Missing(field) => {
                 // A required field that was set aside has its own fault.
                 let there = node.child(field).is_some_and(|(n, _)| self.is_aside(n));
                 if !there {
-                    self.add(PolicyFault::new(key, format!("`{field}` is missing"), format!("add `{field}:` here")));
+                    self.add(FileFault::new(key, format!("`{field}` is missing"), format!("add `{field}:` here")));
                 }
             }
         }
@@ -81,6 +139,9 @@ enum Problem {
     /// "what is wrong; what to do".
     #[error("{0}")]
     Said(String),
+    /// A value, what is wrong with it, and what to do.
+    #[error("a value {what}")]
+    Of { value: String, what: &'static str, remedy: String },
     /// A required field.
     #[error("`{0}` is missing")]
     Missing(&'static str),
@@ -102,7 +163,10 @@ impl de::Error for Problem {
             "a string" => "a name".to_owned(),
             other => other.to_owned(),
         };
-        Problem::Said(format!("{} stands here; write {wanted}", found_words(&found)))
+        match found {
+            de::Unexpected::Str(text) => Problem::of(text, STANDS_HERE, format!("write {wanted}")),
+            other => Problem::Said(format!("{} stands here; write {wanted}", found_words(&other))),
+        }
     }
 
     fn unknown_field(field: &str, known: &'static [&'static str]) -> Self {
@@ -114,13 +178,18 @@ impl de::Error for Problem {
             [name] if known.len() > 1 => format!("did you mean `{name}`? known: {}", listed(known)),
             _ => meant(variant, known.iter().copied()),
         };
-        Problem::Said(format!("`{}` is not known here; {help}", shown(variant)))
+        Problem::of(variant, "is not known here", help)
+    }
+}
+
+impl Problem {
+    fn of(value: &str, what: &'static str, remedy: impl Into<String>) -> Problem {
+        Problem::Of { value: value.to_owned(), what, remedy: remedy.into() }
     }
 }
 
 fn found_words(found: &de::Unexpected<'_>) -> String {
     match found {
-        de::Unexpected::Str(text) => format!("`{}`", shown(text)),
         de::Unexpected::Map => "a map".to_owned(),
         de::Unexpected::Seq => "a list".to_owned(),
         de::Unexpected::Unit => "nothing".to_owned(),
@@ -158,7 +227,7 @@ macro_rules! whole_numbers {
                 Ok(n) => visitor.$visit(n),
                 Err(_) if text.parse::<i128>().is_ok() => Err(Problem::Said(format!(
                     "{} is out of range; write a whole number from {} to {}", shown(text), <$type>::MIN, <$type>::MAX))),
-                Err(_) => Err(Problem::Said(format!("`{}` is not a whole number; write a number such as 20", shown(text)))),
+                Err(_) => Err(Problem::of(text, "is not a whole number", "write a number such as 20")),
             }
         }
     )*};
@@ -186,7 +255,7 @@ impl<'t> Deserializer<'t> for At<'t> {
             Value::Scalar { text, .. } if text == "true" => visitor.visit_bool(true),
             Value::Scalar { text, .. } if text == "false" => visitor.visit_bool(false),
             Value::Scalar { text, .. } => {
-                Err(Problem::Said(format!("`{}` is neither true nor false; write `true` or `false`", shown(text))))
+                Err(Problem::of(text, "is neither true nor false", "write `true` or `false`"))
             }
             _ => Err(self.wrong(&visitor)),
         }
@@ -219,7 +288,7 @@ impl<'t> Deserializer<'t> for At<'t> {
             for entry in entries.iter().filter(|e| !fields.contains(&e.key.as_str()) && !self.cx.is_aside(&e.value)) {
                 let what = format!("unknown field `{}`", shown(&entry.key));
                 let remedy = meant(&entry.key, fields.iter().copied());
-                self.cx.add(PolicyFault::new(entry.key_pos, what, remedy));
+                self.cx.add(FileFault::new(entry.key_pos, what, remedy));
                 self.cx.aside.borrow_mut().insert(entry.value.id);
             }
         }

@@ -1,4 +1,4 @@
-//! What is wrong with a policy: where, what, and how to mend it, shown with the line itself and a caret under the spot.
+//! What is wrong with a policy or a configuration: where, what, and how to mend it, shown with the line itself and a caret under the spot.
 //!
 //! Never: decides what is wrong. Lower case, no chains; the remedy comes last.
 
@@ -20,7 +20,7 @@ pub struct Pos {
 
 /// One thing that is wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PolicyFault {
+pub struct FileFault {
     /// Where it stands.
     pub pos: Pos,
     /// The keys and positions of lists that lead there. Empty: the file as a whole, or a place that cannot be read.
@@ -31,27 +31,27 @@ pub struct PolicyFault {
     pub remedy: String,
 }
 
-impl PolicyFault {
+impl FileFault {
     /// A fault at a place.
     #[must_use]
-    pub fn new(pos: Pos, message: impl Into<String>, remedy: impl Into<String>) -> PolicyFault {
-        PolicyFault { pos, path: Vec::new(), message: message.into(), remedy: remedy.into() }
+    pub fn new(pos: Pos, message: impl Into<String>, remedy: impl Into<String>) -> FileFault {
+        FileFault { pos, path: Vec::new(), message: message.into(), remedy: remedy.into() }
     }
 }
 
-/// All that was found wrong with one policy, in the order of the file. Its text is what `forebay check` prints.
+/// All that was found wrong with one file, in the order of the file. Its text is what `forebay check` prints.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{}", self.rendered())]
-pub struct PolicyErrors {
+pub struct FileErrors {
     /// The file's name as the user gave it.
     pub source_name: String,
-    /// Each fault with the source line that it points at.
-    pub faults: Vec<(PolicyFault, String)>,
-    /// Faults beyond [`PolicyErrors::SHOWN`] are counted, not kept.
+    /// Each fault with the source line that it points at; where lines are not to be shown it is empty.
+    pub faults: Vec<(FileFault, String)>,
+    /// Faults beyond [`FileErrors::SHOWN`] are counted, not kept.
     pub more: usize,
 }
 
-impl PolicyErrors {
+impl FileErrors {
     /// At most so many faults are shown: mending the first ones often mends the rest.
     pub const SHOWN: usize = 20;
     /// A source line is shown up to this width; longer ones are cut around the caret.
@@ -59,7 +59,7 @@ impl PolicyErrors {
 
     /// Faults of `source_name`, sorted by place, with their source lines from `text`.
     #[must_use]
-    pub fn new(source_name: &str, text: &str, mut faults: Vec<PolicyFault>) -> PolicyErrors {
+    pub fn new(source_name: &str, text: &str, mut faults: Vec<FileFault>) -> FileErrors {
         faults.sort_by_key(|f| (f.pos.line, f.pos.column));
         faults.dedup();
         let more = faults.len().saturating_sub(Self::SHOWN);
@@ -69,7 +69,13 @@ impl PolicyErrors {
             at.and_then(|at| text.lines().nth(at)).unwrap_or_default().to_owned()
         };
         let faults = faults.into_iter().map(|f| (f.clone(), line_of(f.pos.line))).collect();
-        PolicyErrors { source_name: source_name.to_owned(), faults, more }
+        FileErrors { source_name: source_name.to_owned(), faults, more }
+    }
+
+    /// As [`FileErrors::new`], and no line of the source is shown.
+    #[must_use]
+    pub fn without_lines(source_name: &str, faults: Vec<FileFault>) -> FileErrors {
+        FileErrors::new(source_name, "", faults)
     }
 
     fn rendered(&self) -> String {
@@ -89,7 +95,7 @@ impl PolicyErrors {
     }
 }
 
-fn render(out: &mut String, source: &str, fault: &PolicyFault, line: &str) -> fmt::Result {
+fn render(out: &mut String, source: &str, fault: &FileFault, line: &str) -> fmt::Result {
     let Pos { line: number, column, width } = fault.pos;
     writeln!(out, "error: {}", fault.message)?;
     if number == 0 {
@@ -98,9 +104,11 @@ fn render(out: &mut String, source: &str, fault: &PolicyFault, line: &str) -> fm
         let gutter = " ".repeat(number.to_string().len());
         let (shown, indent, width) = window(line, column, width);
         writeln!(out, "{gutter}--> {source}:{number}:{column}")?;
-        writeln!(out, "{gutter} |")?;
-        writeln!(out, "{number} | {shown}")?;
-        writeln!(out, "{gutter} | {}{}", " ".repeat(indent), "^".repeat(width))?;
+        if !line.is_empty() {
+            writeln!(out, "{gutter} |")?;
+            writeln!(out, "{number} | {shown}")?;
+            writeln!(out, "{gutter} | {}{}", " ".repeat(indent), "^".repeat(width))?;
+        }
     }
     writeln!(out, "  = help: {}", fault.remedy)
 }
@@ -109,8 +117,8 @@ fn render(out: &mut String, source: &str, fault: &PolicyFault, line: &str) -> fm
 fn window(line: &str, column: u32, width: u32) -> (String, usize, usize) {
     let chars: Vec<char> = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let at = usize::try_from(column.saturating_sub(1)).unwrap_or(0).min(chars.len());
-    let start = if chars.len() > PolicyErrors::LINE_WIDTH { at.saturating_sub(40) } else { 0 };
-    let end = chars.len().min(start + PolicyErrors::LINE_WIDTH);
+    let start = if chars.len() > FileErrors::LINE_WIDTH { at.saturating_sub(40) } else { 0 };
+    let end = chars.len().min(start + FileErrors::LINE_WIDTH);
     let longest = end.saturating_sub(at).max(1);
     let width = usize::try_from(width).unwrap_or(1).clamp(1, longest);
     (chars[start..end].iter().collect(), at - start, width)

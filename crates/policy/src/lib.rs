@@ -22,7 +22,7 @@
 //!
 //! let errors = compile("small.yaml", &text.replace("g5.", "g55."), &Catalogue::builtin()).expect_err("no such type");
 //! assert!(errors.to_string().contains("small.yaml:6:"));
-//! # Ok::<(), forebay_policy::PolicyErrors>(())
+//! # Ok::<(), forebay_policy::FileErrors>(())
 //! ```
 //!
 //! Every error names file, line and column, shows the line and the remedy; as many as can be found come at once.
@@ -45,12 +45,15 @@ mod written;
 
 pub use advice::Advice;
 pub use difference::difference;
-pub use fault::{PolicyErrors, PolicyFault, Pos, meant};
+pub use fault::{FileErrors, FileFault, Pos, meant};
 pub use metered::MOST_ROUTE_STEPS;
 pub use routes::{RouteUnfinished, Routes};
 
+use decode::YamlKind;
 use forebay_catalog::Catalogue;
 use forebay_kernel::policy::Policy;
+use serde::de::DeserializeOwned;
+use tree::YamlNode;
 use written::WrittenPolicy;
 
 /// A policy that can be applied.
@@ -89,33 +92,53 @@ pub fn schema() -> serde_json::Value {
     schemars::schema_for!(WrittenPolicy).to_value()
 }
 
+/// The tree of a text that is a map with something in it, and what is wrong so far.
+fn parsed(text: &str, kind: YamlKind) -> Result<(YamlNode, Vec<FileFault>), Vec<FileFault>> {
+    let whole = |message: String, remedy: &str| vec![FileFault::new(Pos::default(), message, remedy)];
+    let (a, start, large) = kind.words();
+    if text.len() > tree::MAX_BYTES {
+        let message = format!("the file has {} bytes, more than the {} that {a} may have", text.len(), tree::MAX_BYTES);
+        return Err(whole(message, large));
+    }
+    let (tree, faults) = tree::parse(text);
+    let Some(tree) = tree else {
+        return Err(if faults.is_empty() { whole("the file is empty".to_owned(), start) } else { faults });
+    };
+    match &tree.value {
+        tree::Value::Map(entries) if !entries.is_empty() => Ok((tree, faults)),
+        tree::Value::Null | tree::Value::Map(_) => Err(whole("the file is empty".to_owned(), start)),
+        _ => Err(vec![FileFault::new(tree.pos, format!("this is not {a}: it is not a map"), start)]),
+    }
+}
+
+/// The faults, each with the keys that lead to it.
+fn with_paths(tree: &YamlNode, mut faults: Vec<FileFault>) -> Vec<FileFault> {
+    faults.iter_mut().for_each(|fault| fault.path = tree.path_to(fault.pos).unwrap_or_default());
+    faults
+}
+
+/// Reads the text of a configuration as a `T`, as strictly as a policy is read. No value of it and no line of it is in an error: a secret may
+/// have been written where it does not belong.
+///
+/// # Errors
+/// All faults of YAML and of types that could be found, with places and remedies.
+pub fn read_config<T: DeserializeOwned>(source_name: &str, text: &str) -> Result<T, FileErrors> {
+    let refused = |faults: Vec<FileFault>| FileErrors::without_lines(source_name, faults);
+    let (tree, mut faults) = parsed(text, YamlKind::Config).map_err(refused)?;
+    let (read, wrong) = decode::decode::<T>(&tree, YamlKind::Config);
+    faults.extend(wrong);
+    read.filter(|_| faults.is_empty()).ok_or_else(|| refused(with_paths(&tree, faults)))
+}
+
 /// Compiles the text of a policy. `source_name` is the file's name in errors.
 ///
 /// # Errors
-/// All faults that could be found, with places and remedies: see [`PolicyErrors`].
-pub fn compile(source_name: &str, text: &str, catalogue: &Catalogue) -> Result<Compiled, PolicyErrors> {
-    let refused = |faults: Vec<PolicyFault>| PolicyErrors::new(source_name, text, faults);
-    let whole = |message: String, remedy: &str| refused(vec![PolicyFault::new(Pos::default(), message, remedy)]);
-    const START: &str = "start with `apiVersion: forebay/v1`, or with one of the ready-made policies";
-    if text.len() > tree::MAX_BYTES {
-        let message =
-            format!("the file has {} bytes, more than the {} that a policy may have", text.len(), tree::MAX_BYTES);
-        return Err(whole(message, "is this a policy? let `undeclaredQueues` take queues that share a rule"));
-    }
-    let (tree, mut faults) = tree::parse(text);
-    let Some(tree) = tree else {
-        return Err(if faults.is_empty() { whole("the file is empty".to_owned(), START) } else { refused(faults) });
-    };
-    match &tree.value {
-        tree::Value::Map(entries) if !entries.is_empty() => {}
-        tree::Value::Null | tree::Value::Map(_) => return Err(whole("the file is empty".to_owned(), START)),
-        _ => return Err(refused(vec![PolicyFault::new(tree.pos, "this is not a policy: it is not a map", START)])),
-    }
-    let refused = |mut faults: Vec<PolicyFault>| {
-        faults.iter_mut().for_each(|fault| fault.path = tree.path_to(fault.pos).unwrap_or_default());
-        refused(faults)
-    };
-    let (written, wrong) = decode::decode::<WrittenPolicy>(&tree);
+/// All faults that could be found, with places and remedies: see [`FileErrors`].
+pub fn compile(source_name: &str, text: &str, catalogue: &Catalogue) -> Result<Compiled, FileErrors> {
+    let refused = |faults: Vec<FileFault>| FileErrors::new(source_name, text, faults);
+    let (tree, mut faults) = parsed(text, YamlKind::Policy).map_err(refused)?;
+    let refused = |faults: Vec<FileFault>| refused(with_paths(&tree, faults));
+    let (written, wrong) = decode::decode::<WrittenPolicy>(&tree, YamlKind::Policy);
     faults.extend(wrong);
     let Some(written) = written else {
         return Err(refused(faults));
@@ -137,7 +160,7 @@ pub fn compile(source_name: &str, text: &str, catalogue: &Catalogue) -> Result<C
 ///
 /// # Errors
 /// As [`compile`]; bytes that are not UTF-8 are an error with their place.
-pub fn compile_bytes(source_name: &str, bytes: &[u8], catalogue: &Catalogue) -> Result<Compiled, PolicyErrors> {
+pub fn compile_bytes(source_name: &str, bytes: &[u8], catalogue: &Catalogue) -> Result<Compiled, FileErrors> {
     match std::str::from_utf8(bytes) {
         Ok(text) => compile(source_name, text, catalogue),
         Err(e) => {
@@ -147,8 +170,8 @@ pub fn compile_bytes(source_name: &str, bytes: &[u8], catalogue: &Catalogue) -> 
             let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
             let pos = Pos { line: number(line), column: number(column), width: 1 };
             let what = "the file is not text: a byte here is not UTF-8";
-            let fault = PolicyFault::new(pos, what, "save the policy as UTF-8 text");
-            Err(PolicyErrors::new(source_name, &good, vec![fault]))
+            let fault = FileFault::new(pos, what, "save the policy as UTF-8 text");
+            Err(FileErrors::new(source_name, &good, vec![fault]))
         }
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! Never: gives meaning to a value, follows merge keys (`<<`) or custom tags. Aliases are copied and count against the budget.
 
-use super::fault::{PolicyFault, Pos, shown};
+use super::fault::{FileFault, Pos, shown};
 use serde_saphyr::granit_parser::{Event, Marker, Options, Parser, ScalarStyle, Span};
 use std::collections::BTreeMap;
 
@@ -121,7 +121,7 @@ impl YamlNode {
 
 /// Reads one YAML document. Faults are those of the syntax, of duplicate keys and of the budgets; the tree is there unless
 /// nothing can be read past a fault.
-pub fn parse(text: &str) -> (Option<YamlNode>, Vec<PolicyFault>) {
+pub fn parse(text: &str) -> (Option<YamlNode>, Vec<FileFault>) {
     let mut options = Options::default();
     options.emit_comments = false;
     let mut reader = Reader {
@@ -141,13 +141,13 @@ pub fn parse(text: &str) -> (Option<YamlNode>, Vec<PolicyFault>) {
 struct Reader<'t> {
     events: Parser<'t, serde_saphyr::granit_parser::StrInput<'t>>,
     text: &'t str,
-    faults: Vec<PolicyFault>,
+    faults: Vec<FileFault>,
     /// By the parser's anchor number.
     anchors: BTreeMap<usize, YamlNode>,
     nodes: usize,
 }
 
-type Stop = Box<PolicyFault>;
+type Stop = Box<FileFault>;
 
 impl<'t> Reader<'t> {
     fn next(&mut self) -> Result<Option<(Event<'t>, Span)>, Stop> {
@@ -178,7 +178,7 @@ impl<'t> Reader<'t> {
                 Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd => {}
                 Event::StreamEnd => break,
                 _ if root.is_some() => {
-                    let remedy = "keep one policy a file: remove it and the `---` before it";
+                    let remedy = "keep one document a file: remove it and the `---` before it";
                     self.fault(spot(span.start, 1), "a second document in one file", remedy);
                     break;
                 }
@@ -189,7 +189,7 @@ impl<'t> Reader<'t> {
     }
 
     fn fault(&mut self, pos: Pos, message: impl Into<String>, remedy: &str) {
-        self.faults.push(PolicyFault::new(pos, message, remedy));
+        self.faults.push(FileFault::new(pos, message, remedy));
     }
 
     fn count(&mut self, more: usize, pos: Pos) -> Result<(), Stop> {
@@ -198,7 +198,7 @@ impl<'t> Reader<'t> {
             return Ok(());
         }
         let what = format!("more than {MAX_NODES} values, aliases expanded");
-        Err(stop(pos, what, "split the policy, or write fewer queues"))
+        Err(stop(pos, what, "split the file, or write fewer queues"))
     }
 
     fn fresh(&mut self, pos: Pos, value: Value) -> Result<YamlNode, Stop> {
@@ -211,7 +211,7 @@ impl<'t> Reader<'t> {
         let pos = spot(span.start, u32::try_from(span.len()).unwrap_or(1));
         if depth > MAX_DEPTH {
             let what = format!("nested deeper than {MAX_DEPTH} levels");
-            return Err(stop(pos, what, "a policy needs 6 levels; flatten this"));
+            return Err(stop(pos, what, "nothing needs more than 8 levels; flatten this"));
         }
         if event.tag().is_some_and(|t| t.is_custom()) {
             self.fault(pos, "a custom YAML tag (`!...`) means nothing here", "remove the tag");
@@ -295,5 +295,5 @@ fn size(node: &YamlNode) -> usize {
 }
 
 fn stop(pos: Pos, message: impl Into<String>, remedy: &str) -> Stop {
-    Box::new(PolicyFault::new(pos, message, remedy))
+    Box::new(FileFault::new(pos, message, remedy))
 }

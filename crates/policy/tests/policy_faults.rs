@@ -43,7 +43,7 @@ fn each_mistake_is_told_with_its_place_and_its_remedy() {
     }
     assert!(
         wrong.is_empty(),
-        "{}\nif this is wanted: FOREBAY_BLESS=1 cargo test -p forebay --test policy_faults",
+        "{}\nif this is wanted: FOREBAY_BLESS=1 cargo test -p forebay-policy --test policy_faults",
         wrong.join("\n")
     );
     assert!(count >= 60, "only {count} stories: was the file cut?");

@@ -19,6 +19,14 @@ pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Vec
     near.into_iter().filter(|(d, _)| Some(*d) == least).map(|(_, name)| name).collect()
 }
 
+/// Whether `given` is surely meant to be `known`, one slip away or, of a long name, two: where other names are allowed as well.
+#[must_use]
+pub fn is_slip(given: &str, known: &str) -> bool {
+    let chars = given.chars().count();
+    let allowed = if chars < 8 { 1 } else { 2 };
+    given != known && chars <= MOST_CHARS && strsim::osa_distance(given, known) <= allowed
+}
+
 /// The question whether one of `known` was meant. `None`: none of them is near.
 #[must_use]
 pub fn did_you_mean<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {

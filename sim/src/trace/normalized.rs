@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use forebay_catalog::input::{CsvRow, CsvTable, InputError, Opened};
+use forebay_quantity::slip::did_you_mean;
 
 use super::{TraceJob, bounded, models, note_cut};
 
@@ -26,9 +27,15 @@ pub(super) fn read(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), Input
     let mut table = CsvTable::new(opened)?;
     table.require(&["job_id", "submit_s", "duration_s", "gpus"])?;
     let mut notes = Vec::new();
-    let unused = table.unused(&COLUMNS.split(',').collect::<Vec<_>>());
+    let known: Vec<&str> = COLUMNS.split(',').collect();
+    let unused = table.unused(&known);
     if !unused.is_empty() {
-        notes.push(format!("columns without a meaning here were not used: {}", unused.join(", ")));
+        let free = |name: &&str| !table.has(name);
+        let named = unused.iter().map(|name| match did_you_mean(name, known.iter().copied().filter(free)) {
+            Some(question) => format!("{name} ({question})"),
+            None => name.clone(),
+        });
+        notes.push(format!("columns without a meaning here were not used: {}", named.collect::<Vec<_>>().join(", ")));
     }
     let mut jobs = Vec::new();
     while let Some(row) = table.next_row()? {

@@ -25,7 +25,7 @@ use forebay_parts::{CargoDeny, CfnLint, Helm, Kafka, Kubernetes, LocalStack};
 
 use self::built::Built;
 use self::report::{SectionRun, TestReport};
-use self::sections::{EC2, FROM_OUTSIDE, KUBE, Kind, SECTIONS, Section};
+use self::sections::{EC2, FROM_OUTSIDE, KUBE, Kind, PEOPLE, SECTIONS, Section};
 use self::tally::{Part, TestParts, plain};
 use crate::command::{cargo, quoted, run as run_command, run_reading, shown};
 use crate::needs::{self, Scope};
@@ -42,10 +42,11 @@ const WAITING: &str = "8";
 type FullRun = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 
 /// Of engine, random states that brute force looks at, instead of 2,000, and streams of jobs, instead of 100; of sim, pairs of traces, instead
-/// of 100.
-const FULL: [FullRun; 2] = [
+/// of 100; of people, slips of each kind of file, instead of 100, and reloads.
+const FULL: [FullRun; 3] = [
     ("engine", "forebay-engine", &[("FOREBAY_STATES", "100000"), ("FOREBAY_STREAMS", "2000")]),
     ("sim", "forebay-sim", &[("FOREBAY_PAIRS", "2000")]),
+    ("people", "forebay", &[("FOREBAY_SLIPS", "4000"), ("FOREBAY_RELOADS", "200")]),
 ];
 
 /// Every section.
@@ -64,7 +65,7 @@ pub struct TestArgs {
     #[arg(long, value_name = "SECTIONS", value_delimiter = ',', value_parser = names())]
     skip: Vec<String>,
     /// Of engine: 100,000 random states against brute force instead of 2,000, 2,000 streams instead of 100; of sim: 2,000 pairs of traces
-    /// instead of 100. With the counts
+    /// instead of 100; of people: 4,000 slips in each kind of file instead of 100, 200 reloads. With the counts
     #[arg(long, requires = "section")]
     full: bool,
     /// Passed to each test binary as it is: a part of a test's name, --nocapture
@@ -80,7 +81,7 @@ impl TestArgs {
     /// Whether a section was asked for.
     fn names(&self, section: &Section) -> bool {
         if self.section == ALL {
-            !self.skip.iter().any(|skipped| skipped == section.name)
+            section.kind != Kind::People && !self.skip.iter().any(|skipped| skipped == section.name)
         } else {
             self.section == section.name
         }
@@ -115,7 +116,9 @@ pub fn run(workspace: &Workspace, args: &TestArgs) -> Result<(), ChoreFailure> {
         return Err(ChoreFailure::new("only `integration` has parts: cargo xtask test integration sources"));
     }
     if args.full && !FULL.iter().any(|(section, ..)| *section == args.section) {
-        return Err(ChoreFailure::new("only `engine` and `sim` have a full run: cargo xtask test engine --full"));
+        return Err(ChoreFailure::new(
+            "only `engine`, `sim` and `people` have a full run: cargo xtask test engine --full",
+        ));
     }
     let sections: Vec<&Section> = SECTIONS.iter().filter(|section| args.names(section)).collect();
     let scope = sections.iter().map(|section| section.scope).max().unwrap_or(Scope::Rust);
@@ -192,6 +195,7 @@ impl Suite<'_> {
                 let sweep = if self.released { sweep::run_built } else { sweep::run };
                 step(run, "sweep", || sweep(workspace, &seeds));
             }
+            Kind::People => drop(self.people(run)),
         }
     }
 
@@ -224,6 +228,18 @@ impl Suite<'_> {
         let adapters: Vec<&str> = all.iter().copied().filter(|package| *package != FROM_OUTSIDE).collect();
         self.test(&adapters, run);
         self.test(&[FROM_OUTSIDE], run);
+        Some(())
+    }
+
+    /// Builds the release binary, and tests what people are told. `None`: it was not built.
+    fn people(&self, run: &mut SectionRun) -> Option<()> {
+        let mut build = cargo(self.workspace.root());
+        build.args(["build", "--release", "-p", "forebay", "--bins"]);
+        command_step(run, build)?;
+        for (package, files) in PEOPLE {
+            let targets: Vec<&str> = files.iter().flat_map(|file| ["--test", file]).collect();
+            self.test_packages(&[package], &targets, run);
+        }
         Some(())
     }
 

@@ -39,6 +39,8 @@ pub enum Kind {
     Schema,
     /// The seeded fault sweep.
     Sweep,
+    /// Tests of other sections that belong together: what people are told, and may rely on. In a run of all they are where they stand.
+    People,
 }
 
 const fn tests(name: &'static str, packages: &'static [&'static str], scope: Scope) -> Section {
@@ -86,6 +88,13 @@ pub const SECTIONS: &[Section] = &[
     },
     check("schema", Scope::Controller, Kind::Schema),
     check("sweep", Scope::Rust, Kind::Sweep),
+    check("people", Scope::Parts, Kind::People),
+];
+
+/// The test files of `cargo xtask test people`, by package: bills, answers, errors that mend, and policies that change.
+pub const PEOPLE: [(&str, &[&str]); 2] = [
+    ("forebay", &["bill", "demand", "document", "faithful", "mended", "reloads"]),
+    (FROM_OUTSIDE, &["answers", "brakes", "history", "lists", "metrics", "past", "policy_change", "policy_reload"]),
 ];
 
 /// The package of the section `integration` whose tests start the binary; they run after those of the adapters, by themselves.
@@ -105,7 +114,7 @@ impl Section {
 
     /// Whether tests run in it; the others are checks.
     pub fn has_tests(&self) -> bool {
-        !self.packages.is_empty() || self.kind == Kind::Examples
+        !self.packages.is_empty() || matches!(self.kind, Kind::Examples | Kind::People)
     }
 }
 
@@ -123,6 +132,19 @@ mod tests {
         let once: BTreeSet<&str> = packages.iter().copied().collect();
         assert_eq!(once.len(), packages.len(), "{packages:?}");
         assert!(!names.contains("all"), "`all` is every section");
+    }
+
+    #[test]
+    fn the_files_of_people_are_there() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for (package, files) in PEOPLE {
+            let folder =
+                root.join(if package == FROM_OUTSIDE { "tests/integration/tests" } else { "controller/tests" });
+            for file in files {
+                let there = folder.join(format!("{file}.rs")).exists() || folder.join(file).join("main.rs").exists();
+                assert!(there, "{package} has no test file {file}");
+            }
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use csv::{ByteRecord, Reader, ReaderBuilder, StringRecord, Terminator};
 
 use forebay_quantity::excerpt::escaped;
 use forebay_quantity::number::{NumberFault, scaled, whole};
+use forebay_quantity::slip::nearest;
 
 use super::error::InputError;
 use super::file::Opened;
@@ -103,7 +104,12 @@ impl CsvTable {
 
     fn near_miss(&self, name: &str) -> Cow<'static, str> {
         let stem = |s: &str| s.trim_end_matches("_s").replace(['_', '-', ' '], "");
-        match self.source.header.iter().find(|h| !h.is_empty() && stem(h) == stem(name)) {
+        let alike = self.source.header.iter().find(|h| !h.is_empty() && stem(h) == stem(name));
+        let slip = || match nearest(name, self.source.header.iter().map(String::as_str))[..] {
+            [one] => self.source.header.iter().find(|h| *h == one),
+            _ => None,
+        };
+        match alike.or_else(slip) {
             Some(h) => format!("rename column {} to {name}", escaped(h)).into(),
             None => format!("add a column {name} to the header and to each row").into(),
         }

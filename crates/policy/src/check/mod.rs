@@ -17,7 +17,7 @@ mod sharing;
 mod targets;
 mod tiers;
 
-use super::fault::{PolicyFault, Pos, shown};
+use super::fault::{FileFault, Pos, shown};
 use super::routes::RouteExpression;
 use super::tree::YamlNode;
 use super::written::WrittenPolicy;
@@ -52,7 +52,7 @@ pub fn check(
     written: &WrittenPolicy,
     filled: &WrittenPolicy,
     catalogue: &Catalogue,
-) -> (CheckedPolicy, Vec<PolicyFault>) {
+) -> (CheckedPolicy, Vec<FileFault>) {
     let mut check = Check { tree, written, filled, catalogue, faults: Vec::new() };
     check.metadata();
     check.tiers();
@@ -78,12 +78,12 @@ struct Check<'a> {
     /// With defaults: figures are checked as they will hold.
     filled: &'a WrittenPolicy,
     catalogue: &'a Catalogue,
-    faults: Vec<PolicyFault>,
+    faults: Vec<FileFault>,
 }
 
 impl Check<'_> {
     fn fault(&mut self, pos: Pos, message: impl Into<String>, remedy: impl Into<String>) {
-        self.faults.push(PolicyFault::new(pos, message, remedy));
+        self.faults.push(FileFault::new(pos, message, remedy));
     }
 
     /// A fault at the value of a path.

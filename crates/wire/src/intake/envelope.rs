@@ -51,6 +51,13 @@ impl Envelope {
         Ok(Envelope { kind, source, id, subject: said.subject.map(|subject| subject.0), time_ms })
     }
 
+    /// Warns of attributes that are slips of those that are read; other extensions are carried along.
+    pub(super) fn warn_slips(event: &Value, warnings: &mut Vec<String>) {
+        let known: Vec<&str> =
+            EventAttributes::FIELDS.iter().copied().chain(["type", "data", "datacontenttype"]).collect();
+        JsonCursor::root(event).warn_slips(&known, warnings);
+    }
+
     /// Checks `dataschema`: absent, or of this type and a version that is known. Another address than Forebay's is carried along.
     pub(super) fn schema(&self, event: &Value, warnings: &mut Vec<String>) -> Result<(), Rejected> {
         let Some(at) = JsonCursor::root(event).get("dataschema") else { return Ok(()) };

@@ -4,7 +4,7 @@
 
 use super::{RejectCode, Rejected};
 use forebay_kernel::units::Span;
-use forebay_quantity::slip::nearest;
+use forebay_quantity::slip::{is_slip, nearest};
 use forebay_quantity::{Time, UnitError, excerpt, is_unseen};
 use serde_json::{Map, Value};
 
@@ -208,6 +208,26 @@ impl<'a> JsonCursor<'a> {
     pub(crate) fn unknown(&self, known: &[&str]) -> impl Iterator<Item = JsonCursor<'a>> {
         let fields = self.value.as_object().into_iter().flatten();
         fields.filter(|(name, _)| !known.contains(&name.as_str())).map(|(name, value)| self.field(name, value))
+    }
+
+    /// Where fields of others are carried along: says of each that is surely a slip of one that is not given that it has no effect.
+    pub(crate) fn warn_slips(&self, known: &[&str], warnings: &mut Vec<String>) {
+        let given = |name: &str| self.value.get(name).is_some();
+        for field in self.unknown(known) {
+            let name = field.name();
+            let meant = known.iter().find(|known| is_slip(name, known) && !given(known));
+            if let Some(meant) = meant.filter(|_| warnings.len() < MOST_UNKNOWN) {
+                let path = field.path();
+                warnings.push(format!(
+                    "`{path}` is not a field that is known here; it has no effect: did you mean `{meant}`?"
+                ));
+            }
+        }
+    }
+
+    /// The last name of its path.
+    fn name(&self) -> &'a str {
+        self.depth.checked_sub(1).map_or("", |last| self.names[last])
     }
 
     /// Says of each field that nobody reads that it has no effect.

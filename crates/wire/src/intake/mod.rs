@@ -46,6 +46,7 @@ use crate::document::state::DEFAULT_TENANT;
 use forebay_kernel::event::Event;
 use forebay_kernel::units::Timestamp;
 use forebay_quantity::is_unseen;
+use forebay_quantity::slip::is_slip;
 use json_cursor::JsonCursor;
 use serde_json::Value;
 use shape::WireType;
@@ -230,6 +231,21 @@ impl Rejected {
     }
 }
 
+impl Rejected {
+    /// Where a field is missing and one beside it is a slip of its name, that is to be mended.
+    fn with_slip(self, event: &Value) -> Rejected {
+        let missing = self.code == RejectCode::Missing || (self.path == "data" && event.get("data").is_none());
+        let (parent, name) = self.path.rsplit_once('.').unwrap_or(("", &self.path));
+        let mut steps = parent.split('.').filter(|step| !step.is_empty());
+        let beside = steps.try_fold(event, |at, step| at.get(step)).and_then(Value::as_object).filter(|_| missing);
+        let slips: Vec<&String> =
+            beside.into_iter().flat_map(|all| all.keys()).filter(|key| is_slip(key, name)).collect();
+        let [slip] = slips[..] else { return self };
+        let message = format!("is missing; rename `{}` to `{name}`", json_cursor::shown(slip));
+        Rejected::new(RejectCode::Missing, &self.path, message)
+    }
+}
+
 impl Intake<'_> {
     /// Decodes the bytes of one structured or bare event.
     ///
@@ -244,9 +260,14 @@ impl Intake<'_> {
     /// # Errors
     /// What is wrong with it, with its path and what to write instead.
     pub fn decode_value(&self, event: &Value) -> Result<Decoded, Rejected> {
+        self.decoded(event).map_err(|rejected| rejected.with_slip(event))
+    }
+
+    fn decoded(&self, event: &Value) -> Result<Decoded, Rejected> {
         let envelope = Envelope::read(event)?;
         let data = event.get("data").unwrap_or(&Value::Null);
         let mut warnings = Vec::new();
+        Envelope::warn_slips(event, &mut warnings);
         envelope.schema(event, &mut warnings)?;
         run::no_keys(data)?;
         let manifest = report::manifest(&envelope.kind, data)?;

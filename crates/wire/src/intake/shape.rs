@@ -25,7 +25,7 @@ pub trait WireType: Sized + JsonSchema {
 /// Declares an object: its fields with their names in JSON, types and descriptions, and what a field that is not declared means.
 ///
 /// A field without `needed` is an `Option`; null is the same as absent. `unknown` decides what becomes of a field that is not
-/// declared: it is refused with a message, warned of or ignored; with `missing`, what is no object has no field. `rules` checks several fields together.
+/// declared: it is refused with a message, warned of, or ignored unless it is a slip of one that is declared; with `missing`, what is no object has no field. `rules` checks several fields together.
 macro_rules! object {
     (
         $(#[$about:meta])*
@@ -63,6 +63,7 @@ macro_rules! object {
     };
     (@unknown ignore, $at:ident, $warnings:ident, $fields:expr) => {
         $at.object()?;
+        $at.warn_slips($fields, $warnings);
     };
     // Where no object is, each field is missing.
     (@unknown missing, $at:ident, $warnings:ident, $fields:expr) => {};

@@ -1,0 +1,171 @@
+//! Does what messages say, and nothing else: it knows how they are written, and not what files mean.
+//!
+//! Never: looks at the original.
+
+use std::path::Path;
+
+/// What was said, in its parts.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Told {
+    /// Line and column, from 1.
+    pub place: Option<(usize, usize)>,
+    /// The column or the field that it is about, where there is one.
+    pub field: Option<String>,
+    pub message: String,
+    pub remedy: String,
+}
+
+impl Told {
+    /// Of a message on one line: `FILE, line N, column C: what is wrong; what to do`.
+    pub fn of_line(said: &str) -> Told {
+        let (message, remedy) = said.split_once("; ").or_else(|| said.split_once(" = help: ")).unwrap_or((said, ""));
+        let remedy = if remedy.is_empty() { question(said).unwrap_or_default() } else { remedy.to_owned() };
+        let after = |word: &str| message.split_once(word).map(|(_, rest)| rest);
+        let number = |rest: &str| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok();
+        let place = after(", line ").and_then(number).map(|line| (line, 1));
+        let field = after(", column ").and_then(|rest| Some(rest.split_once(':')?.0.to_owned()));
+        Told { place, field, message: message.to_owned(), remedy }
+    }
+
+    /// Of an event: what its field is, and a sentence; a warning names the field itself.
+    pub fn of_event(field: Option<&str>, said: &str) -> Told {
+        let told = Told::of_line(said);
+        let named = || said.strip_prefix('`').and_then(|rest| Some(rest.split_once('`')?.0));
+        Told { field: field.or_else(named).map(str::to_owned), ..told }
+    }
+
+    /// Which part is not there.
+    pub fn lacks(&self) -> Option<&'static str> {
+        if self.place.is_none() && !self.message.contains("the file") {
+            return Some("the line");
+        }
+        if self.message.trim().is_empty() {
+            return Some("what is wrong");
+        }
+        self.remedy.trim().is_empty().then_some("the remedy")
+    }
+}
+
+/// The question of a message, with its answer in it.
+fn question(said: &str) -> Option<String> {
+    let at = said.find("did you mean")?;
+    Some(said[at..].to_owned())
+}
+
+/// What one is told to write in place of what stands there.
+fn replacement(remedy: &str, stands: &str) -> Option<String> {
+    let quoted = |text: &str| Some(text.split_once('`')?.1.split_once('`')?.0.to_owned());
+    if let Some(rest) = remedy.split_once("did you mean ").map(|(_, rest)| rest) {
+        return match rest.strip_prefix("one of ") {
+            Some(several) => nearest(several, stands),
+            None => quoted(rest).or_else(|| Some(rest.split('?').next()?.to_owned())),
+        };
+    }
+    if let Some(rest) = remedy.strip_prefix("rename column ") {
+        return rest.split_once(" to ").map(|(_, to)| to.to_owned());
+    }
+    let rest = remedy
+        .strip_prefix("write ")
+        .or_else(|| remedy.strip_prefix("send "))
+        .or_else(|| remedy.strip_prefix("use one of "))?;
+    nearest(rest, stands)
+}
+
+/// Of the words of a remedy the one that is most like what stands there.
+fn nearest(words: &str, stands: &str) -> Option<String> {
+    let words = words.split([' ', ',', '`', ';']).filter(|word| !word.is_empty());
+    let near = words.map(|word| (distance(word, stands), word)).min()?;
+    (near.0 <= 2).then(|| near.1.to_owned())
+}
+
+/// Letters to insert, to delete or to change, and neighbours to swap.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let same = usize::from(a[i - 1] != b[j - 1]);
+            let mut least = (rows[i - 1][j] + 1).min(row[j - 1] + 1).min(rows[i - 1][j - 1] + same);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                least = least.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(least);
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}
+
+fn is_part(c: char) -> bool {
+    c.is_alphanumeric() || "_-./".contains(c)
+}
+
+/// A text after one message was followed. `None`: it says nothing that a program can do.
+fn followed(text: &str, told: &Told) -> Option<String> {
+    let (number, column) = told.place?;
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let line = *lines.get(number - 1)?;
+    let with = |new: String| -> String {
+        lines[..number - 1].iter().copied().chain([new.as_str()]).chain(lines[number..].iter().copied()).collect()
+    };
+    if told.remedy == "keep one of them" {
+        return Some(with(String::new()));
+    }
+    // The word that stands there: by the field's name, by what the message quotes, or by the column.
+    if let Some((from, to)) = told.remedy.strip_prefix("rename column ").and_then(|rest| rest.split_once(" to ")) {
+        return replaced(line, from, to).map(with);
+    }
+    if let Some((from, to)) = told.remedy.strip_prefix("rename `").and_then(|rest| rest.split_once("` to `")) {
+        let quoted = |name: &str| format!("\"{}\"", name.trim_end_matches('`'));
+        return replaced(line, &quoted(from), &quoted(to)).map(with);
+    }
+    if let Some(rest) = told.message.split_once("were not used: ").map(|(_, rest)| rest) {
+        let (from, _) = rest.split_once(' ')?;
+        let to = replacement(&told.remedy, from)?;
+        return replaced(line, from, &to).map(with);
+    }
+    if let Some(field) = &told.field {
+        let last = field.rsplit('.').next()?;
+        let unknown = told.message.contains("is not a field that is known");
+        let stands = if unknown { last } else { told.message.strip_prefix('`')?.split_once('`')?.0 };
+        let to = replacement(&told.remedy, stands)?;
+        return replaced(line, &format!("\"{stands}\""), &format!("\"{to}\"")).map(with);
+    }
+    let at = line.char_indices().nth(column - 1).map_or(line.len(), |(at, _)| at);
+    let at = at + (line[at..].len() - line[at..].trim_start_matches(['"', '\'']).len());
+    let len = line[at..].find(|c| !is_part(c)).unwrap_or(line.len() - at);
+    let to = replacement(&told.remedy, &line[at..at + len])?;
+    Some(with(format!("{}{to}{}", &line[..at], &line[at + len..])))
+}
+
+/// A line with a word replaced that stands in it once.
+fn replaced(line: &str, from: &str, to: &str) -> Option<String> {
+    let whole = |at: &usize| {
+        let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+        from.starts_with('"') || !part(line[..*at].chars().next_back()) && !part(line[at + from.len()..].chars().next())
+    };
+    let places: Vec<usize> = line.match_indices(from).map(|(at, _)| at).filter(whole).collect();
+    let [at] = places[..] else { return None };
+    Some(format!("{}{to}{}", &line[..at], &line[at + from.len()..]))
+}
+
+/// A text after what is said of it was followed, again and again until nothing is said, five times at most.
+pub fn mended(broken: &str, read: fn(&Path, &str) -> Vec<Told>, path: &Path) -> Option<String> {
+    let mut text = broken.to_owned();
+    for _ in 0..5 {
+        let told = read(path, &text);
+        if told.is_empty() {
+            return Some(text);
+        }
+        text = told.iter().find_map(|one| followed(&text, one))?;
+    }
+    None
+}
+
+/// The lines in which two texts differ.
+pub fn difference(good: &str, broken: &str) -> String {
+    let pairs = good.lines().zip(broken.lines()).find(|(a, b)| a != b);
+    let short = |line: &str| line.chars().take(400).collect::<String>();
+    pairs.map_or_else(|| "one ends before the other".to_owned(), |(a, b)| format!("- {}\n+ {}", short(a), short(b)))
+}
