@@ -51,6 +51,8 @@ impl Promises {
                     self.not_before.insert(*job, *not_before);
                 }
                 Decision::Reserve { job, until, .. } => self.reserved(*job, now, *until),
+                // What it waited for is over. Whether the nodes that it is booked on come is up to the cloud.
+                Decision::Book { job, .. } => _ = self.reserved.remove(job),
                 Decision::Start { job } => self.starts(*job, now),
                 _ => {}
             }
