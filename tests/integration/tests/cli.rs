@@ -343,8 +343,8 @@ fn bad_configurations_are_refused_with_place_and_remedy() {
     let head = "apiVersion: forebay/v1\nkind: Config\n";
     let topics = |topics: &str| format!("{head}kafka:\n  - brokers: ['h:1']\n    topics: [{topics}]\n");
     let cases: [(&str, String, &[&str]); 8] = [
-        ("key.yaml", format!("{head}lisen: 127.0.0.1:1\n"), &["key.yaml", "line 3", "lisen"]),
-        ("cut.yaml", format!("{head}kafka: [{{brokers:"), &["cut.yaml", "line"]),
+        ("key.yaml", format!("{head}lisen: 127.0.0.1:1\n"), &["key.yaml:3:1", "`lisen`", "did you mean `listen`?"]),
+        ("cut.yaml", format!("{head}kafka: [{{brokers:"), &["--> cut.yaml:", "brackets"]),
         (
             "twice.yaml",
             topics("{name: a, principal: x}, {name: a, principal: y}"),
