@@ -14,7 +14,7 @@ use forebay_kernel::policy::Policy;
 use forebay_policy::Routes;
 use forebay_sim::drive::{SimError, SimOptions, SimOutcome, SimProgress, simulate};
 use forebay_sim::market::{Market, find_beside};
-use forebay_sim::trace::{self, BootTimes, ReplayLine, Trace, TraceFormat, TraceJob};
+use forebay_sim::trace::{self, BootTimes, Replay, ReplayLine, Trace, TraceFormat, TraceJob};
 use forebay_sim::world::spot_pairs;
 use forebay_wire::intake::{Caller, Intake, NoRoutes};
 use serde_json::{Value, json};
@@ -27,11 +27,15 @@ pub(super) fn run(args: &SimulateArgs, out: Output) -> Result<Exit, Failure> {
     let policy = compiled.policy;
     owned_are_named(args, &policy)?;
     let mut trace = read_trace(&args.trace, args.trace_format.as_deref())?;
-    trace.notes.extend(intake_notes(trace.format, &args.trace)?);
+    let replay = match trace.format {
+        TraceFormat::Events => Some(trace::read_events(&args.trace).map_err(Failure::input)?),
+        _ => None,
+    };
+    trace.notes.extend(replay.iter().flat_map(|replay| intake_notes(&replay.lines)));
     route(&mut trace, &compiled.routes, args)?;
     let nodes = args.nodes.as_ref().map(trace::read_nodes).transpose().map_err(Failure::input)?;
     let boots = boots(args)?;
-    let market = market(args, &trace, &policy)?;
+    let market = market(args, &trace, replay.as_ref(), &policy)?;
     let source = market.describe();
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     let bar = if to_stdout { Bar::none() } else { Bar::on_terminal() };
@@ -85,25 +89,22 @@ pub(super) fn read_trace(path: &Path, format: Option<&str>) -> Result<Trace, Fai
 
 /// What the intake of a running Forebay would say of the events of an event file: how many it would reject, how many it would warn of, and
 /// the first of each.
-fn intake_notes(format: TraceFormat, file: &Path) -> Result<Vec<String>, Failure> {
-    if format != TraceFormat::Events {
-        return Ok(Vec::new());
-    }
+fn intake_notes(lines: &[ReplayLine]) -> Vec<String> {
     let caller = Caller::local();
     let intake = Intake { caller: &caller, routes: &NoRoutes, key: None };
     let (mut rejected, mut warned) = (Said::default(), Said::default());
-    for ReplayLine { line, event, .. } in trace::read_events(file).map_err(Failure::input)?.lines {
+    for ReplayLine { line, event, .. } in lines {
         // It is for the simulated market, no event of a pipeline.
         if event.get("type").and_then(Value::as_str) == Some("simulation.market") {
             continue;
         }
-        match intake.decode_value(&event) {
-            Ok(decoded) => decoded.warnings.into_iter().take(1).for_each(|warning| warned.add(line, warning)),
-            Err(why) => rejected.add(line, why.to_string()),
+        match intake.decode_value(event) {
+            Ok(decoded) => decoded.warnings.into_iter().take(1).for_each(|warning| warned.add(*line, warning)),
+            Err(why) => rejected.add(*line, why.to_string()),
         }
     }
     let notes = [rejected.note("events would be rejected"), warned.note("events would be warned of")];
-    Ok(notes.into_iter().flatten().collect())
+    notes.into_iter().flatten().collect()
 }
 
 /// How many events something was said of, and what of the first.
@@ -198,7 +199,7 @@ fn boots(args: &SimulateArgs) -> Result<BootTimes, Failure> {
     trace::read_boots(path).map_err(Failure::input)
 }
 
-fn market(args: &SimulateArgs, trace: &Trace, policy: &Policy) -> Result<Market, Failure> {
+fn market(args: &SimulateArgs, trace: &Trace, replay: Option<&Replay>, policy: &Policy) -> Result<Market, Failure> {
     let pairs = spot_pairs(policy);
     // Half as long again as the submissions last, and a week: what is still running then sees the market repeat.
     let last = trace.jobs.last().map_or(0, |j| j.submit_ms);
@@ -214,11 +215,8 @@ fn market(args: &SimulateArgs, trace: &Trace, policy: &Policy) -> Result<Market,
         path => recorded(PathBuf::from(path))?,
     };
     // An event file may say when spot is gone.
-    let droughts = match trace.format {
-        TraceFormat::Events => trace::read_events(&args.trace).map_err(Failure::input)?.droughts,
-        _ => Vec::new(),
-    };
-    Ok(droughts.into_iter().fold(market, |market, (from, to)| market.with_drought(from, to)))
+    let droughts = replay.map_or(&[][..], |replay| &replay.droughts);
+    Ok(droughts.iter().fold(market, |market, (from, to)| market.with_drought(*from, *to)))
 }
 
 /// Nanoseconds since the first call.
@@ -273,7 +271,7 @@ mod tests {
         };
         let notes = |text: String| {
             std::fs::write(&path, text).unwrap();
-            intake_notes(TraceFormat::Events, &path).unwrap()
+            intake_notes(&trace::read_events(&path).unwrap().lines)
         };
         assert_eq!(notes(event("a", 0, "\"queue\":\"q\"")), [""; 0]);
         // The first in the file, not in time.

@@ -169,22 +169,6 @@ impl<'de> Visitor<'de> for Reference {
         Err(E::custom(format_args!("{ITSELF}; {REMEDY}")))
     }
 
-    fn visit_bool<E: serde::de::Error>(self, _: bool) -> Result<Secret, E> {
-        Err(E::custom(format_args!("{ITSELF}; {REMEDY}")))
-    }
-
-    fn visit_i64<E: serde::de::Error>(self, _: i64) -> Result<Secret, E> {
-        Err(E::custom(format_args!("{ITSELF}; {REMEDY}")))
-    }
-
-    fn visit_u64<E: serde::de::Error>(self, _: u64) -> Result<Secret, E> {
-        Err(E::custom(format_args!("{ITSELF}; {REMEDY}")))
-    }
-
-    fn visit_f64<E: serde::de::Error>(self, _: f64) -> Result<Secret, E> {
-        Err(E::custom(format_args!("{ITSELF}; {REMEDY}")))
-    }
-
     fn visit_unit<E: serde::de::Error>(self) -> Result<Secret, E> {
         Err(E::custom(format_args!("{ITSELF}; {REMEDY}")))
     }

@@ -2,6 +2,7 @@
 //!
 //! Never: looks at the original.
 
+use forebay_quantity::slip::nearest;
 use std::path::Path;
 
 /// What was said, in its parts.
@@ -57,7 +58,7 @@ fn replacement(remedy: &str, stands: &str) -> Option<String> {
     let quoted = |text: &str| Some(text.split_once('`')?.1.split_once('`')?.0.to_owned());
     if let Some(rest) = remedy.split_once("did you mean ").map(|(_, rest)| rest) {
         return match rest.strip_prefix("one of ") {
-            Some(several) => nearest(several, stands),
+            Some(several) => like(several, stands),
             None => quoted(rest).or_else(|| Some(rest.split('?').next()?.to_owned())),
         };
     }
@@ -68,33 +69,13 @@ fn replacement(remedy: &str, stands: &str) -> Option<String> {
         .strip_prefix("write ")
         .or_else(|| remedy.strip_prefix("send "))
         .or_else(|| remedy.strip_prefix("use one of "))?;
-    nearest(rest, stands)
+    like(rest, stands)
 }
 
 /// Of the words of a remedy the one that is most like what stands there.
-fn nearest(words: &str, stands: &str) -> Option<String> {
+fn like(words: &str, stands: &str) -> Option<String> {
     let words = words.split([' ', ',', '`', ';']).filter(|word| !word.is_empty());
-    let near = words.map(|word| (distance(word, stands), word)).min()?;
-    (near.0 <= 2).then(|| near.1.to_owned())
-}
-
-/// Letters to insert, to delete or to change, and neighbours to swap.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let same = usize::from(a[i - 1] != b[j - 1]);
-            let mut least = (rows[i - 1][j] + 1).min(row[j - 1] + 1).min(rows[i - 1][j - 1] + same);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                least = least.min(rows[i - 2][j - 2] + 1);
-            }
-            row.push(least);
-        }
-        rows.push(row);
-    }
-    rows[a.len()][b.len()]
+    nearest(stands, words).first().map(|word| (*word).to_owned())
 }
 
 fn is_part(c: char) -> bool {

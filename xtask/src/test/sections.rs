@@ -88,7 +88,7 @@ pub const SECTIONS: &[Section] = &[
     },
     check("schema", Scope::Controller, Kind::Schema),
     check("sweep", Scope::Rust, Kind::Sweep),
-    check("people", Scope::Parts, Kind::People),
+    check("people", Scope::Controller, Kind::People),
 ];
 
 /// The test files of `cargo xtask test people`, by package: bills, answers, errors that mend, and policies that change.

@@ -104,9 +104,10 @@ impl CsvTable {
 
     fn near_miss(&self, name: &str) -> Cow<'static, str> {
         let stem = |s: &str| s.trim_end_matches("_s").replace(['_', '-', ' '], "");
-        let alike = self.source.header.iter().find(|h| !h.is_empty() && stem(h) == stem(name));
-        let slip = || match nearest(name, self.source.header.iter().map(String::as_str))[..] {
-            [one] => self.source.header.iter().find(|h| *h == one),
+        let header = || self.source.header.iter().map(String::as_str);
+        let alike = header().find(|h| !h.is_empty() && stem(h) == stem(name));
+        let slip = || match nearest(name, header())[..] {
+            [one] => Some(one),
             _ => None,
         };
         match alike.or_else(slip) {

@@ -351,7 +351,7 @@ impl Index {
             drop_from(&mut self.replicas, service, &job.id);
         }
         if is_accepted(job) {
-            one_less(&mut self.in_use_by_queue, job.queue);
+            less(&mut self.in_use_by_queue, job.queue, 1);
         }
         let progress = self.progress.entry(job.class).or_default();
         *progress.of(job) = progress.of(job).saturating_sub(1);
@@ -360,7 +360,7 @@ impl Index {
         }
         self.ending.remove(&job.id);
         if let Some(by) = ends_for(job) {
-            one_less(&mut self.ending_for, by);
+            less(&mut self.ending_for, by, 1);
         }
         if let Some(kept) = keeps(job) {
             self.kept.remove(&job.id);
@@ -374,7 +374,7 @@ impl Index {
             }
         }
         if let Some(pool) = without_share(job) {
-            one_less(&mut self.without_share, pool);
+            less(&mut self.without_share, pool, 1);
         }
         if let Some(at) = self.job_due(job) {
             self.timers.remove(&(at, EffectOf::Job(job.id)));
@@ -604,10 +604,10 @@ fn drop_from<K: Ord + Copy, V: Ord>(map: &mut BTreeMap<K, BTreeSet<V>>, key: K, 
     }
 }
 
-/// Counts one less. What is none has no entry.
-fn one_less<K: Ord>(counts: &mut BTreeMap<K, u32>, at: K) {
+/// Counts so many less. What is none has no entry.
+pub(super) fn less<K: Ord>(counts: &mut BTreeMap<K, u32>, at: K, by: u32) {
     let Some(count) = counts.get_mut(&at) else { return };
-    *count -= 1;
+    *count = count.saturating_sub(by);
     if *count == 0 {
         counts.remove(&at);
     }

@@ -3,6 +3,7 @@
 //! Never: says that a node takes work. Nodes that take none are counted for nobody.
 
 use super::State;
+use super::index::less;
 use super::nodes::Node;
 use crate::ids::{JobId, NodeId, OfferingId, PoolId, RackId};
 use alloc::collections::BTreeMap;
@@ -56,15 +57,6 @@ impl ReplicaCounts {
                 self.pools.remove(&(node.pool, *service));
             }
         }
-    }
-}
-
-/// Counts so many less. What is none has no entry.
-fn less<K: Ord>(counts: &mut BTreeMap<K, u32>, at: K, by: u32) {
-    let Some(count) = counts.get_mut(&at) else { return };
-    *count = count.saturating_sub(by);
-    if *count == 0 {
-        counts.remove(&at);
     }
 }
 
