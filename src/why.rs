@@ -16,7 +16,8 @@ use alloc::vec::Vec;
 /// The classes that were told no, with the reasons of their heads. A head that became one since and may wait has a reason of its own.
 pub(crate) fn waiting(engine: &Engine) -> Vec<(ClassId, Reason)> {
     let of = |class: ClassId| {
-        let (parked, head) = (told(engine, class)?, engine.state.index.first_queued(class)?.job);
+        let head = engine.state.index.first_queued(class)?.job;
+        let Some(parked) = told(engine, class) else { return Some((class, as_one_before(&engine.state, head)?)) };
         let reason = match start_targets::reason_to_wait(&engine.state, head) {
             Some(waits) if parked.reason.by_design() => waits,
             None if parked.reason.by_design() => return None,
@@ -106,10 +107,12 @@ fn why_queued(engine: &Engine, id: JobId) -> Reason {
     }
 }
 
-/// What a class was told. `None`: it was not asked, for one before it in its line was told no.
+/// What a class was told. `None`: it was not asked, for one before it in its line was told no. What it was told before may have been until a time
+/// that is past.
 fn told(engine: &Engine, class: ClassId) -> Option<&Parked> {
     let parked = engine.memo.parked.get(class)?;
-    (parked.capacity_epoch == engine.state.capacity_epoch).then_some(parked)
+    let holds = parked.reason.ask_again_at().is_none_or(|at| at > engine.state.now);
+    (parked.capacity_epoch == engine.state.capacity_epoch && holds).then_some(parked)
 }
 
 /// Why a job waits that was not asked, for one before it asks no more and was told no: what it would be told itself.
