@@ -21,7 +21,7 @@ use crate::plan::{self, PlanReport};
 use crate::reason::Reason;
 use crate::rules::feasibility::{self, Impossible};
 use crate::rules::placement::LiveMix;
-use crate::rules::{growth, idle, replicas, timing};
+use crate::rules::{forecast, growth, idle, replicas, timing};
 use crate::state::State;
 use crate::state::index::Index;
 use crate::state::undo::Mark;
@@ -243,6 +243,14 @@ impl Engine {
     #[must_use]
     pub fn why(&self, job: JobId) -> Option<Reason> {
         why::why(self, job)
+    }
+
+    /// When a job that holds places is as likely to have given them back as not, by what it states and what work of its queue and size was seen to last.
+    /// Always later than now. `None`: it holds none.
+    #[must_use]
+    pub fn usual_end(&self, job: JobId) -> Option<Timestamp> {
+        let holds = self.state.jobs.get(job).is_some_and(|row| !row.places.is_empty());
+        holds.then(|| forecast::usual_end(&self.state, job))
     }
 
     /// Why no job of a job's class can ever run under the policy in force, whatever is free. `None`: one can.

@@ -271,6 +271,9 @@ impl<'a> Drive<'a> {
         for effect in &released.effects {
             self.world.act(now, effect, self.engine.state());
         }
+        if let Some(watch) = &mut self.options.watch {
+            watch(&self.engine);
+        }
         self.audit(now)?;
         self.report(now);
         Ok(())

@@ -34,6 +34,12 @@ const MOST_RECLAIMS: u64 = 1_000_000;
 /// over, and nothing else is known. `None`: nothing is known.
 #[must_use]
 pub(crate) fn remaining_p90(state: &State, job: JobId) -> Option<Span> {
+    remaining(state, job, 900)
+}
+
+/// The same in so many cases of a thousand.
+#[must_use]
+pub(crate) fn remaining(state: &State, job: JobId, permille: u64) -> Option<Span> {
     let (row, spec) = (&state.jobs[job], &state.specs[job]);
     let (before, ran) = match row.running_since {
         Some(since) => (row.resume_from, state.now.since(since)),
@@ -45,7 +51,7 @@ pub(crate) fn remaining_p90(state: &State, job: JobId) -> Option<Span> {
         return Some(stated - done);
     }
     let seen = state.observed.durations(row.queue, &spec.gang).filter(|seen| seen.total() >= ENOUGH);
-    seen.and_then(|seen| seen.residual(done, 900)).or(stated.map(|_| Span::ZERO))
+    seen.and_then(|seen| seen.residual(done, permille)).or(stated.map(|_| Span::ZERO))
 }
 
 /// How long a job's work is expected to go on on average, given what of it is done: what it states, until that is used up; else what work of its queue

@@ -313,6 +313,16 @@ fn empty_at(state: &State, node: &Node) -> Timestamp {
 
 /// When a job is expected to give its places back, and whether an estimate says so. Always later than now.
 fn ends(state: &State, id: JobId) -> (Timestamp, bool) {
+    ends_in(state, id, 900, UNKNOWN)
+}
+
+/// When a job is as likely to have given its places back as not. Always later than now.
+pub(crate) fn usual_end(state: &State, id: JobId) -> Timestamp {
+    ends_in(state, id, 500, demand::UNKNOWN).0
+}
+
+/// When it is expected to have given them back in so many cases of a thousand. `unknown`: how long a run lasts of which nothing is known.
+fn ends_in(state: &State, id: JobId, permille: u64, unknown: Span) -> (Timestamp, bool) {
     let (row, now) = (&state.jobs[id], state.now);
     let again = |lasted: Span| now + Span((lasted.0 / 2).max(AT_LEAST.0));
     if let Phase::Stopping { deadline, .. } = row.phase {
@@ -320,8 +330,8 @@ fn ends(state: &State, id: JobId) -> (Timestamp, bool) {
     }
     let begins = if row.phase == Phase::Booked { supply::eta(state, id).max(now) } else { now };
     let ran = row.running_since.map_or(Span::ZERO, |since| now.since(since));
-    let estimate = demand::remaining_p90(state, id);
-    let left = estimate.unwrap_or(UNKNOWN - ran);
+    let estimate = demand::remaining(state, id, permille);
+    let left = estimate.unwrap_or(unknown - ran);
     let at = match row.backfill_for {
         _ if left > Span::ZERO => begins + left,
         // It is stopped the moment it may be.

@@ -10,6 +10,7 @@ use super::body::writable;
 use super::error::ApiError;
 use super::events::durable;
 use super::find::{Place, find_anywhere};
+use super::starts::{Outlook, StartView};
 use crate::config::tokens::Who;
 use crate::document::write;
 use crate::driver::ItemOutcome;
@@ -58,6 +59,13 @@ pub struct Why {
     pub phase: JobPhase,
     /// Null where there is nothing to say: it runs, or it is completed.
     pub reason: Option<ReasonView>,
+    /// Where it stands among those of its queue that wait, by tier, deadline, priority and arrival: 1 is the next. Null where it does not wait there,
+    /// where the queue goes by expected durations, or where more than 20,000 kinds of jobs wait.
+    #[serde(default)]
+    pub position: Option<u64>,
+    /// When it is expected to start. Null where it does not wait.
+    #[serde(default)]
+    pub start: Option<StartView>,
     /// What Kubernetes says of its pods, in its own words, such as `worker 0: ImagePullBackOff: ...`. Absent where it says nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kubernetes: Vec<String>,
@@ -143,11 +151,16 @@ pub(super) async fn why(
     Reader(who): Reader,
     Path(name): Path<String>,
 ) -> Result<Json<Why>, ApiError> {
-    let OneJob { now_s, job, kubernetes, .. } = match find_anywhere(&api, &who, &name).await? {
-        Place::State(id) => look(&api, &who, id).await?,
-        Place::Archive(found) => OneJob::over(found),
+    let (found, Outlook { position, start }) = match find_anywhere(&api, &who, &name).await? {
+        Place::State(id) => {
+            let found = look(&api, &who, id).await?;
+            (found, api.starts.outlook(&api.handle, &who.name, id).await?)
+        }
+        Place::Archive(found) => (OneJob::over(found), Outlook::default()),
     };
-    Ok(Json(Why { now_s, job: job.job, subject: job.subject, phase: job.phase, reason: job.reason, kubernetes }))
+    let OneJob { now_s, job, kubernetes, .. } = found;
+    let JobView { job, subject, phase, reason, .. } = job;
+    Ok(Json(Why { now_s, job, subject, phase, reason, position, start, kubernetes }))
 }
 
 pub(super) async fn cancel(

@@ -36,6 +36,7 @@ pub(super) async fn metrics(State(api): State<Api>, Scraper { who, all }: Scrape
     let paused = api.handle.watch().borrow().paused.clone();
     let mut families = outside::process(paused.as_deref());
     families.push(outside::holds(api.handle.holds()));
+    families.extend(outside::start_estimates(api.starts.summary()));
     if let Some(policy) = &api.policy {
         families.extend(outside::policy(&policy.changes()));
     }

@@ -36,6 +36,7 @@ pub mod policy;
 pub mod reads;
 mod room;
 pub mod rows;
+pub mod starts;
 mod status;
 mod visible;
 mod waiters;
@@ -59,6 +60,7 @@ use forebay_engine::engine::Engine;
 use forebay_wire::intake::AttemptKeys;
 use forebay_wire::intake::Router as Routes;
 use room::Room;
+use starts::Starts;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
@@ -83,6 +85,8 @@ struct Api {
     pub preemptions: Arc<Preemptions>,
     /// What was spent by whom, for metrics.
     pub accounts: Arc<Mutex<SpendAccounts>>,
+    /// When waiting jobs are expected to start.
+    pub starts: Arc<Starts>,
     /// What agents have observed of workers.
     pub activity: Arc<ActivityBook>,
     /// Becomes true when the server is to end, so that open streams and waits end too.
@@ -150,6 +154,8 @@ pub async fn serve(listener: TcpListener, serving: ApiOptions, ending: watch::Re
     let woken = tokio::spawn(waiters::wake(Arc::clone(&waiters), serving.handle.clone()));
     let preemptions = Arc::new(Preemptions::default());
     let counted = tokio::spawn(Arc::clone(&preemptions).follow(serving.handle.clone()));
+    let starts = Arc::new(Starts::default());
+    let sampled = tokio::spawn(Arc::clone(&starts).follow(serving.handle.clone()));
     let api = Api {
         options: Arc::new(serving),
         waiters,
@@ -157,6 +163,7 @@ pub async fn serve(listener: TcpListener, serving: ApiOptions, ending: watch::Re
         room: Room::default(),
         preemptions,
         accounts: Arc::default(),
+        starts,
         activity: Arc::default(),
         ending: ending.clone(),
     };
@@ -164,6 +171,7 @@ pub async fn serve(listener: TcpListener, serving: ApiOptions, ending: watch::Re
     let served = listen::serve(listener, router(api, address), &proxies, ending).await;
     woken.abort();
     counted.abort();
+    sampled.abort();
     served
 }
 

@@ -7,7 +7,7 @@ use super::args::{CancelArgs, ConfirmDeadArgs, JobArgs, ServerArgs};
 use super::outcome::{Exit, Failure, print, print_json};
 use crate::api::confirm_dead::DeathConfirmation;
 use crate::api::jobs::OneJob;
-use crate::show::lists;
+use crate::show::{lists, outlook};
 use forebay_wire::document::views::JobPhase;
 
 /// An answer as JSON where that is asked for, or as text.
@@ -26,12 +26,16 @@ pub(super) fn why(args: &JobArgs, out: Output) -> Result<Exit, Failure> {
         print_json(&client.why(&args.job)?)?;
     } else {
         let found = client.job(&args.job)?;
+        let asks = !found.terminal && found.job.phase != JobPhase::Running;
+        let told = asks.then(|| client.why(&args.job)).transpose()?;
+        let outlook = told.map(|why| outlook::outlook(why.position, why.start.as_ref())).unwrap_or_default();
+        let outlook: String = outlook.into_iter().map(|line| format!("{line}\n")).collect();
         let notes: String = found
             .kubernetes
             .iter()
             .map(|note| format!("  kubernetes: {}\n", crate::show::figures::short(note, 400)))
             .collect();
-        print(&format!("{}\n{notes}", lists::why(&found.job, found.now_s, out.paint)))?;
+        print(&format!("{}\n{outlook}{notes}", lists::why(&found.job, found.now_s, out.paint)))?;
     }
     Ok(Exit::Done)
 }

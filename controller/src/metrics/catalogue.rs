@@ -111,6 +111,23 @@ pub(crate) static LOOP_LONGEST_HOLD: Metric = Metric::gauge(
          started",
 );
 
+pub(crate) static START_ESTIMATE_ERROR: Metric = Metric::gauge(
+    "start_estimate_error",
+    "How late starts came, as a part of the wait that was estimated: the median of those that were sampled.",
+)
+.unit("ratio")
+.means(
+    "how late starts came, as a part of the wait that `forebay why` would have said: the median of those that were sampled since this process \
+         started. 1 is on time, 2 is after twice the wait. Left out before 20 have come",
+);
+
+pub(crate) static START_ESTIMATES_INSIDE: Metric = Metric::gauge(
+    "start_estimates_inside",
+    "The part of the sampled starts that came inside the interval that was stated for them.",
+)
+.unit("ratio")
+.means("the part of these starts that came inside the interval that was stated for them: 0.8 is meant. Left out before one was");
+
 pub(crate) static NODES: Metric = Metric::gauge("nodes", "Nodes from the decision to buy them until they are gone.")
     .labels(&["pool", "capacity_type", "state"])
     .means(
@@ -426,6 +443,8 @@ pub static ALL: &[&Metric] = &[
     &POLICY_REFUSED,
     &POLICIES_OFFERED,
     &LOOP_LONGEST_HOLD,
+    &START_ESTIMATE_ERROR,
+    &START_ESTIMATES_INSIDE,
     &NODES,
     &GPUS,
     &GPUS_RUNNING,

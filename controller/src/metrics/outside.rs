@@ -8,6 +8,7 @@ use super::family::Family;
 use crate::policy::PolicyChanges;
 use crate::sources::registry::{LatencyView, MessageCountsView, SourcesView};
 use forebay_driver::live::LoopHolds;
+use forebay_estimate::error::ErrorSummary;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -37,6 +38,21 @@ pub fn holds(holds: &LoopHolds) -> Family {
     let family = Family::of(&catalogue::LOOP_LONGEST_HOLD);
     let seconds = |held: Duration| held.as_secs_f64();
     family.with(&[("work", "query")], seconds(holds.query())).with(&[("work", "batch")], seconds(holds.batch()))
+}
+
+/// How far off estimates of starts were. Nothing before enough have come.
+#[must_use]
+pub fn start_estimates(summary: Option<ErrorSummary>) -> Vec<Family> {
+    let part = |permille: usize| permille as f64 / 1000.0;
+    let (error, inside) =
+        (Family::of(&catalogue::START_ESTIMATE_ERROR), Family::of(&catalogue::START_ESTIMATES_INSIDE));
+    let median = summary.and_then(|summary| usize::try_from(summary.median).ok());
+    let held = summary.and_then(|summary| summary.inside);
+    let with = |family: Family, permille: Option<usize>| match permille {
+        Some(permille) => family.with(&[], part(permille)),
+        None => family,
+    };
+    vec![with(error, median), with(inside, held)]
 }
 
 /// One or more entries of the configuration that have one name.
@@ -145,6 +161,19 @@ mod tests {
             }),
             acknowledged: None,
             remarks: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn estimates_of_starts_are_told_once_enough_have_come() {
+        let told = |summary| text(start_estimates(summary)).unwrap();
+        let points = |text: &str| text.lines().filter(|line| !line.starts_with('#')).count();
+        assert_eq!(points(&told(None)), 0, "unknown is never zero");
+        let first = ErrorSummary { starts: 20, median: 1_250, inside: None };
+        assert_eq!(points(&told(Some(first))), 1);
+        let text = told(Some(ErrorSummary { inside: Some(812), ..first }));
+        for line in ["forebay_start_estimate_error_ratio 1.25", "forebay_start_estimates_inside_ratio 0.812"] {
+            assert!(text.lines().any(|l| l == line), "{line} in {text}");
         }
     }
 

@@ -10,6 +10,7 @@ pub mod doctor;
 pub mod figures;
 pub mod job;
 pub mod lists;
+pub mod outlook;
 pub mod plot;
 pub mod progress;
 pub mod scorecard;

@@ -2,6 +2,7 @@
 //!
 //! Never: runs anything.
 
+use forebay_engine::engine::Engine;
 use forebay_kernel::units::Timestamp;
 
 use crate::convert::{Assumptions, OwnedFault};
@@ -60,6 +61,8 @@ pub struct SimOptions<'a> {
     pub audit: AuditSchedule,
     /// Called with every 1,024th batch.
     pub progress: Option<&'a mut dyn FnMut(&SimProgress)>,
+    /// Called with the engine after every batch.
+    pub watch: Option<&'a mut dyn FnMut(&Engine)>,
     /// A counter of nanoseconds, for `engine_s`. The simulator has no clock of its own.
     pub clock: fn() -> u64,
 }
@@ -77,6 +80,7 @@ impl SimOptions<'_> {
             assumptions: Assumptions::default(),
             audit: AuditSchedule::Every(FULL_AUDIT_EVERY),
             progress: None,
+            watch: None,
             clock: || 0,
         }
     }

@@ -66,6 +66,12 @@ fn jobs_are_explained_cancelled_and_planned_on() {
     let (status, why) = server.get("/v1/jobs/long/why");
     assert_eq!((status, &why["reason"]["code"]), (200, &json!("AwaitingNodes")), "{why}");
     assert!(why["reason"]["eta_s"].is_number(), "{why}");
+    // It is booked, so it has no place in its queue any more; that it starts after a boot is what playing on finds.
+    let start = &why["start"];
+    assert!(why["position"].is_null() && start["expected_in_s"].as_f64().is_some_and(|s| s > 1.0), "{why}");
+    assert!(start["latest_in_s"].is_null() && start["unknown"].is_null(), "no start has come yet: {why}");
+    let told = server.ask(folder.path(), &["why", "long"]);
+    assert!(told.code == 0 && told.out.contains("expected to start in "), "{told:?}");
     let (status, page) = server.send("GET", "/", &[], &[]);
     assert!(status == 200 && page.contains("&lt;b&gt;&amp;&quot;x&quot;&lt;/b&gt;") && !page.contains("<b>"), "{page}");
     let early = server.ask(folder.path(), &["wait", "long", "--timeout", "1s"]);

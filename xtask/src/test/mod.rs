@@ -42,10 +42,10 @@ const WAITING: &str = "8";
 type FullRun = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 
 /// Of engine, random states that brute force looks at, instead of 2,000, and streams of jobs, instead of 100; of sim, pairs of traces, instead
-/// of 100; of people, slips of each kind of file, instead of 100, and reloads.
+/// of 100, and waits whose start is estimated; of people, slips of each kind of file, instead of 100, and reloads.
 const FULL: [FullRun; 3] = [
     ("engine", "forebay-engine", &[("FOREBAY_STATES", "100000"), ("FOREBAY_STREAMS", "2000")]),
-    ("sim", "forebay-sim", &[("FOREBAY_PAIRS", "2000")]),
+    ("sim", "forebay-sim", &[("FOREBAY_PAIRS", "2000"), ("FOREBAY_WAITS", "500")]),
     ("people", "forebay", &[("FOREBAY_SLIPS", "4000"), ("FOREBAY_RELOADS", "200")]),
 ];
 
@@ -65,7 +65,7 @@ pub struct TestArgs {
     #[arg(long, value_name = "SECTIONS", value_delimiter = ',', value_parser = names())]
     skip: Vec<String>,
     /// Of engine: 100,000 random states against brute force instead of 2,000, 2,000 streams instead of 100; of sim: 2,000 pairs of traces
-    /// instead of 100; of people: 4,000 slips in each kind of file instead of 100, 200 reloads. With the counts
+    /// instead of 100; of people: 4,000 slips in each kind of file instead of 100, 200 reloads, and 500 waits. With the counts
     #[arg(long, requires = "section")]
     full: bool,
     /// Passed to each test binary as it is: a part of a test's name, --nocapture

@@ -64,6 +64,7 @@ pub const SECTIONS: &[Section] = &[
     tests("wire", &["forebay-wire"], Scope::Rust),
     tests("journal", &["forebay-journal"], Scope::Rust),
     tests("driver", &["forebay-driver"], Scope::Rust),
+    tests("estimate", &["forebay-estimate"], Scope::Rust),
     tests("sim", &["forebay-sim"], Scope::Rust),
     tests("controller", &["forebay", "forebay-fuzz"], Scope::Controller),
     check("examples", Scope::Controller, Kind::Examples),
@@ -92,7 +93,8 @@ pub const SECTIONS: &[Section] = &[
 ];
 
 /// The test files of `cargo xtask test people`, by package: bills, answers, errors that mend, and policies that change.
-pub const PEOPLE: [(&str, &[&str]); 2] = [
+pub const PEOPLE: [(&str, &[&str]); 3] = [
+    ("forebay-sim", &["start_estimates"]),
     ("forebay", &["bill", "demand", "document", "faithful", "mended", "reloads"]),
     (FROM_OUTSIDE, &["answers", "brakes", "history", "lists", "metrics", "past", "policy_change", "policy_reload"]),
 ];
@@ -138,8 +140,11 @@ mod tests {
     fn the_files_of_people_are_there() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         for (package, files) in PEOPLE {
-            let folder =
-                root.join(if package == FROM_OUTSIDE { "tests/integration/tests" } else { "controller/tests" });
+            let folder = root.join(match package {
+                FROM_OUTSIDE => "tests/integration/tests",
+                "forebay-sim" => "sim/tests",
+                _ => "controller/tests",
+            });
             for file in files {
                 let there = folder.join(format!("{file}.rs")).exists() || folder.join(file).join("main.rs").exists();
                 assert!(there, "{package} has no test file {file}");
