@@ -6,7 +6,7 @@ mod parked;
 
 use crate::ids::{ClassId, JobId, PoolId};
 use crate::reason::Reason;
-use crate::rules::order::{ClassQueue, Head};
+use crate::rules::order::{self, ClassQueue, Head};
 use crate::rules::{allowances, batch, budget};
 use crate::state::State;
 use crate::state::allowances::{Allowance, AllowanceReservation};
@@ -94,10 +94,13 @@ impl Memo {
             // in seconds may come to be out of reach: then the next offering or pool is asked.
             let left =
                 matches!(p.reason, Reason::KeptForAnother { .. } | Reason::LaunchRefused { .. }) || p.reason.is_tried();
+            // What was taken for it is all that it is given while others wait, however large the slices are that are free.
+            let more = state.jobs[head.key.job].kept.is_some() && !order::others_wait(state, head.class);
             let lacks_as_little = || !p.reason.by_design() || allowances::open_pools(state, p.head) == p.open_pools;
             same && in_time
                 && alone
                 && !left
+                && !more
                 && p.of_batch == batch::runs(state, head.class)
                 && lacks_as_little()
                 && !budget::grows(state, head.class)

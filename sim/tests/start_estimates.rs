@@ -188,7 +188,7 @@ fn full() -> bool {
 fn holds(mix: &Mix) {
     let Measured { waits, inside, width, wait } = measure(mix, 3);
     assert!(waits >= if full() { 400 } else { 60 }, "{}: {waits} waits", mix.name);
-    let (least, part) = if full() { (77, 55) } else { (70, 65) };
+    let (least, part) = if full() { (75, 55) } else { (70, 65) };
     assert!(inside * 100 >= waits * least, "{}: {inside} of {waits} in their interval", mix.name);
     let narrow = width <= Span::secs(60) || width.0 * 100 <= wait.0 * part;
     assert!(narrow, "{}: intervals of {} s for waits of {} s", mix.name, width.0 / 1000, wait.0 / 1000);

@@ -30,9 +30,10 @@ fn crowds_hold() {
 /// though nobody looked, a check that took two classes for one, and a rebuilt world in which a run whose workers were all over never ended.
 #[test]
 fn seeds_that_once_failed() {
-    for seed in
-        [770, 4_525, 4_937, 5_182, 11_562, 12_967, 13_111, 20_171, 21_644, 27_000, 34_340, 47_100, 106_605, 114_697]
-    {
+    for seed in [
+        770, 4_525, 4_937, 5_182, 11_562, 12_967, 13_111, 20_171, 21_644, 27_000, 34_340, 47_100, 68_183, 106_605,
+        114_697,
+    ] {
         let _ = run(seed).unwrap_or_else(|failure| panic!("{failure}"));
     }
 }

@@ -246,6 +246,11 @@ impl FairShareOrder {
     }
 }
 
+/// Whether jobs of any other class wait.
+pub(crate) fn others_wait(state: &State, class: ClassId) -> bool {
+    state.index.queued.keys().any(|other| *other != class)
+}
+
 /// Whether no head can be served and nothing has happened since that could help one of them. Then their order does not matter.
 pub(crate) fn all_rest(engine: &Engine, woke_at: Timestamp) -> bool {
     let state = &engine.state;

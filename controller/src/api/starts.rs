@@ -1,7 +1,7 @@
 //! When a waiting job is expected to start: a copy of the engine is taken between two batches and played on beside the loop.
 //!
 //! ```text
-//! a question, or the sampler twice a minute -> copy (at most 20,000 rows) -> `forebay_estimate::start` (half a second) -> answer
+//! a question, or the sampler twice a minute -> copy (at most 50,000 rows) -> `forebay_estimate::start` (a second)     -> answer
 //!                                                      the sampler's jobs, when they start -> how far off such estimates are
 //! ```
 //!
@@ -21,14 +21,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
-/// Open jobs and nodes of a state that is copied. So many take some 20 ms.
-const MOST_ROWS: usize = 20_000;
+/// Open jobs and nodes of a state that is copied. So many hold the loop for some 40 ms.
+const MOST_ROWS: usize = 50_000;
 
 /// For so long it is played on.
-const PLAYED: Duration = Duration::from_millis(500);
+const PLAYED: Duration = Duration::from_secs(1);
 
 /// For so long a question waits for the estimates before it.
-const TURN: Duration = Duration::from_secs(2);
+const TURN: Duration = Duration::from_secs(3);
 
 /// From one job that is sampled to the next.
 const SAMPLED_EVERY: Duration = Duration::from_secs(30);
@@ -122,6 +122,9 @@ impl Starts {
         let Some((now, code, found)) = played(copied, id).await else { return Ok(Outlook { position, start: None }) };
         let start = match found {
             StartEstimate::At(at) => self.expected(code, at.since(now), now),
+            StartEstimate::After(at) if at == now => {
+                StartView::unknown("too much waits to be played on in a second".to_owned())
+            }
             StartEstimate::After(at) => StartView { after_s: Some(at.since(now).into()), ..StartView::default() },
             StartEstimate::NotByItself => {
                 let unknown = "nothing that is under way gives it what it lacks".to_owned();

@@ -549,7 +549,7 @@ impl fmt::Display for Reason {
                 f.write_str("its pool is drained and takes no work: `forebay undrain` lets it go on")
             }
             Reason::NothingIdle => f.write_str("its tier buys nothing and no idle capacity fits"),
-            Reason::BehindInQueue { position } => write!(f, "number {position} in the order"),
+            Reason::BehindInQueue { position } => write!(f, "number {position} of those like it that wait (same queue, same demands)"),
             Reason::BackOff { .. } => f.write_str("it failed and pauses before its next attempt"),
             Reason::Starting => f.write_str("its workers are being started"),
             Reason::PreemptedBy { .. } => f.write_str("stopped for a job of a higher tier or priority"),
