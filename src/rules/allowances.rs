@@ -183,30 +183,31 @@ impl Beside {
         used.extend(kept.iter().map(|(kept, without)| (kept.of.node(), without.with(&kept.holder, kept.of.node()))));
         let used = |at| used.get(&at).copied().unwrap_or_else(|| state.quota.usage(at, pool));
         let left = state.quota.available_given(quota, pool, &used);
-        // What a holder owns with the runs gone stays its own: who would make it borrow then would keep it waiting for owners beside it.
-        let owned = kept.iter().filter_map(|(kept, without)| Some((self.own_left(kept, without, &used)?, kept.of)));
-        [(left, first.of)].into_iter().chain(owned).min_by_key(|(left, _)| *left)
+        let beside = kept.iter().filter_map(|(kept, without)| Some((self.left_beside(kept, without, &used)?, kept.of)));
+        [(left, first.of)].into_iter().chain(beside).min_by_key(|(left, _)| *left)
     }
 
-    /// What may be taken beside a holder that is within what it owns then, at every node up to where its quota is short, so that it still is.
-    /// `None`: all that there is.
-    fn own_left(
+    /// What may be taken beside a holder, so that it stays within every bound on its way up, and within what is owned up to where its quota is
+    /// short, wherever it is so with the runs gone. `None`: all that there is.
+    ///
+    /// A bound that is not short yet is kept by this alone. Who would make the holder borrow would keep it waiting for owners beside it.
+    fn left_beside(
         &self,
         kept: &KeptBeside,
         without: &UsedWithout<'_>,
         used: &dyn Fn(QuotaId) -> MilliGpu,
     ) -> Option<MilliGpu> {
         let (tree, holder, Asker { quota, pool, .. }) = (&without.state.quota, &kept.holder, self.asker);
-        let below = without.state.lineage(quota).take_while(|at| tree.is_below(*at, kept.of.node()));
-        let below: Vec<QuotaId> = below.collect();
+        let way: Vec<QuotaId> = without.state.lineage(quota).collect();
         let mut left: Option<MilliGpu> = None;
-        for at in below.into_iter().rev() {
+        for at in way.into_iter().rev() {
             let shared = tree.is_below(holder.quota, at);
             let with = if shared { without.with(holder, at) } else { used(at) };
             // What a node keeps to itself does not rise.
             left = left.map(|left| left + (tree.kept(at, pool) - with));
-            let own = tree.subtree(at, pool).filter(|own| shared && with <= *own);
-            left = own.map(|own| own - with).into_iter().chain(left).min();
+            let own = tree.subtree(at, pool).filter(|_| tree.is_below(at, kept.of.node()));
+            let most = own.into_iter().chain(tree.bound(at, pool)).filter(|most| shared && with <= *most);
+            left = most.map(|most| most - with).chain(left).min();
         }
         left
     }

@@ -251,6 +251,7 @@ stories! {
     waits_for_a_release_by_design
     weight_counts
     weight_counts_in_a_cohort
+    what_a_gang_may_borrow_is_left_to_it
     what_a_gang_owns_is_kept_its_own
     why_waits_for_preemption
     why_while_stopping

@@ -70,14 +70,17 @@ pub(super) fn uses(tree: &[Plain], jobs: &[u64], at: usize) -> u64 {
 
 /// Whether these uses may stand together.
 pub(super) fn stands(tree: &[Plain], jobs: &[u64]) -> bool {
-    (0..tree.len()).all(|at| {
-        let (own, used) = (owns(tree, at), uses(tree, jobs, at));
-        match (own, tree[at].parent, tree[at].limit) {
-            (None, _, _) | (_, Some(_), None | Some((_, None, _))) => true,
-            (Some(own), Some(_), Some((_, Some(borrow), _))) => used <= own + borrow,
-            (Some(own), None, _) => used <= own,
-        }
-    })
+    (0..tree.len()).all(|at| stands_at(tree, jobs, at))
+}
+
+/// Whether they may as far as one node goes.
+pub(super) fn stands_at(tree: &[Plain], jobs: &[u64], at: usize) -> bool {
+    let (own, used) = (owns(tree, at), uses(tree, jobs, at));
+    match (own, tree[at].parent, tree[at].limit) {
+        (None, _, _) | (_, Some(_), None | Some((_, None, _))) => true,
+        (Some(own), Some(_), Some((_, Some(borrow), _))) => used <= own + borrow,
+        (Some(own), None, _) => used <= own,
+    }
 }
 
 /// The most that a node may still take, by trying.

@@ -10,7 +10,7 @@
 //!
 //! Never: the engine's arithmetic of quota, its placement or its launch options.
 
-use super::super::quota::{Plain, owns, stands, uses};
+use super::super::quota::{Plain, owns, stands, stands_at, uses};
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::ids::{JobId, NodeId};
 use forebay_kernel::job::{Gang, JobSpec};
@@ -421,15 +421,22 @@ impl Model {
             }
         }
         let stay = || kept.iter().all(|kept| beside.owners_stay(head, kept, &gone));
-        kept.iter().all(|kept| !kept.money) && beside.quota_lets(head, &gone) && stay()
+        kept.iter().all(|kept| !kept.money) && beside.bounds_stay(head, kept, &gone) && stay()
+    }
+
+    /// Whether every bound is enough for a head beside holders. Where nothing is kept for them and they would lack it without the head as well, as
+    /// another is its holder, it is not the head's to leave to them (docs/stages/backfill.md).
+    fn bounds_stay(&self, head: &Head, kept: &[&SetAside], gone: &Gone) -> bool {
+        let used = self.used_and_kept(gone);
+        let mut with = used.clone();
+        with[head.quota] += head.asked();
+        let lacked = |at: usize| kept.iter().all(|kept| kept.at != at) && !stands_at(&self.tree, &used, at);
+        (0..self.tree.len()).all(|at| stands_at(&self.tree, &with, at) || lacked(at))
     }
 
     /// Whether one that is within what it owns where quota is kept for it, and below that, still is with a head beside it. It is counted in.
     fn owners_stay(&self, head: &Head, kept: &SetAside, gone: &Gone) -> bool {
-        let mut used = self.used(gone);
-        for (_, at, share) in &self.kept {
-            used[*at] += share;
-        }
+        let mut used = self.used_and_kept(gone);
         let own = |at: usize, used: &[u64]| owns(&self.tree, at).is_none_or(|own| uses(&self.tree, used, at) <= own);
         let way = self.lineage(kept.holder.quota).into_iter().filter(|at| self.is_below(*at, kept.at));
         let way: Vec<usize> = way.filter(|at| self.is_below(head.quota, *at) && own(*at, &used)).collect();
@@ -484,11 +491,17 @@ impl Model {
         used
     }
 
-    fn quota_lets(&self, head: &Head, gone: &Gone) -> bool {
+    /// The same with what is kept of quota.
+    fn used_and_kept(&self, gone: &Gone) -> Vec<u64> {
         let mut used = self.used(gone);
         for (_, at, share) in &self.kept {
             used[*at] += share;
         }
+        used
+    }
+
+    fn quota_lets(&self, head: &Head, gone: &Gone) -> bool {
+        let mut used = self.used_and_kept(gone);
         used[head.quota] += head.asked();
         stands(&self.tree, &used)
     }
