@@ -16,7 +16,6 @@ use forebay_estimate::error::{StartErrors, StartInterval};
 use forebay_estimate::start::{self, StartEstimate};
 use forebay_kernel::ids::JobId;
 use forebay_kernel::policy::Policy;
-use forebay_kernel::state::State;
 use forebay_kernel::units::{Span, Timestamp};
 use forebay_policy::compile;
 use forebay_sim::drive::{AuditSchedule, SimOptions, simulate};
@@ -77,7 +76,7 @@ impl Sampler {
 
     fn sample(&mut self, engine: &Engine) {
         let state = engine.state();
-        let waiting: Vec<JobId> = waiting(state).filter(|id| self.errors.takes(*id)).collect();
+        let waiting: Vec<JobId> = start::wait_for_first(state).filter(|id| self.errors.takes(*id)).collect();
         if waiting.is_empty() {
             return;
         }
@@ -96,15 +95,6 @@ impl Sampler {
         let submitted = state.job(id).map_or(now, |(row, _)| row.arrival);
         self.open.insert(id, Wait { asked: now, submitted, interval });
     }
-}
-
-/// Jobs that wait for their first start.
-fn waiting(state: &State) -> impl Iterator<Item = JobId> + '_ {
-    let first = |id: &JobId| {
-        let row = state.job(*id).map(|(row, _)| row);
-        row.is_some_and(|row| start::waits(row) && row.service.is_none() && row.first_start.is_none())
-    };
-    state.open_job_ids().filter(first)
 }
 
 fn policy(mix: &Mix) -> Policy {

@@ -69,13 +69,6 @@ pub(super) struct Outlook {
     pub start: Option<StartView>,
 }
 
-/// What is copied of the engine for one job.
-struct Copied {
-    engine: Engine,
-    code: &'static str,
-    now: Timestamp,
-}
-
 /// Estimates, and how far off they were since this process started.
 #[derive(Debug)]
 pub(super) struct Starts {
@@ -103,7 +96,7 @@ impl Starts {
     pub async fn outlook(&self, handle: &DriverHandle, sender: &Arc<str>, id: JobId) -> Result<Outlook, MailboxError> {
         let ask = move |engine: &Engine, _: &QueryContext| {
             let state = engine.state();
-            let waits = state.job(id).is_some_and(|(row, _)| start::waits(row) && row.service.is_none());
+            let waits = state.job(id).is_some_and(|(row, _)| start::waits(row));
             (waits, position(state, id), rows(state))
         };
         let (waits, position, rows) = handle.query_as(sender, ask).await?;
@@ -191,9 +184,9 @@ fn rows(state: &State) -> usize {
     state.open_jobs() + state.nodes().count()
 }
 
-fn copied(engine: &Engine, id: JobId) -> Copied {
-    let code = engine.why(id).map_or("None", |reason| reason.code());
-    Copied { engine: engine.clone(), code, now: engine.state().now() }
+/// The engine, and what the job waits for.
+fn copied(engine: &Engine, id: JobId) -> (Engine, &'static str) {
+    (engine.clone(), engine.why(id).map_or("None", |reason| reason.code()))
 }
 
 /// A job that waits for its first start.
@@ -201,19 +194,15 @@ fn sampled(state: &State, errors: &StartErrors, nth: u64) -> Option<JobId> {
     if rows(state) > MOST_ROWS {
         return None;
     }
-    let first = |id: &JobId| {
-        let row = state.job(*id).map(|(row, _)| row);
-        let waits = row.is_some_and(|row| start::waits(row) && row.service.is_none() && row.first_start.is_none());
-        waits && errors.takes(*id)
-    };
-    let waiting: Vec<JobId> = state.open_job_ids().filter(first).collect();
+    let waiting: Vec<JobId> = start::wait_for_first(state).filter(|id| errors.takes(*id)).collect();
     let at = nth.wrapping_mul(STRIDE) % (waiting.len() as u64).max(1);
     waiting.get(usize::try_from(at).ok()?).copied()
 }
 
 /// Plays a copy on, on a thread that may take its time.
-async fn played(copied: Copied, id: JobId) -> Option<(Timestamp, &'static str, StartEstimate)> {
-    let Copied { engine, code, now } = copied;
+async fn played(copied: (Engine, &'static str), id: JobId) -> Option<(Timestamp, &'static str, StartEstimate)> {
+    let (engine, code) = copied;
+    let now = engine.state().now();
     let play = move || {
         let end = Instant::now() + PLAYED;
         start::of(engine, id, || Instant::now() < end)

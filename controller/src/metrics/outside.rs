@@ -43,16 +43,12 @@ pub fn holds(holds: &LoopHolds) -> Family {
 /// How far off estimates of starts were. Nothing before enough have come.
 #[must_use]
 pub fn start_estimates(summary: Option<ErrorSummary>) -> Vec<Family> {
-    let part = |permille: usize| permille as f64 / 1000.0;
-    let (error, inside) =
-        (Family::of(&catalogue::START_ESTIMATE_ERROR), Family::of(&catalogue::START_ESTIMATES_INSIDE));
-    let median = summary.and_then(|summary| usize::try_from(summary.median).ok());
-    let held = summary.and_then(|summary| summary.inside);
-    let with = |family: Family, permille: Option<usize>| match permille {
-        Some(permille) => family.with(&[], part(permille)),
-        None => family,
+    let family = |metric, permille: Option<u64>| match permille {
+        Some(permille) => Family::of(metric).with(&[], permille as f64 / 1000.0),
+        None => Family::of(metric),
     };
-    vec![with(error, median), with(inside, held)]
+    let (median, inside) = (summary.map(|s| s.median), summary.and_then(|s| s.inside));
+    vec![family(&catalogue::START_ESTIMATE_ERROR, median), family(&catalogue::START_ESTIMATES_INSIDE, inside)]
 }
 
 /// One or more entries of the configuration that have one name.
@@ -169,7 +165,7 @@ mod tests {
         let told = |summary| text(start_estimates(summary)).unwrap();
         let points = |text: &str| text.lines().filter(|line| !line.starts_with('#')).count();
         assert_eq!(points(&told(None)), 0, "unknown is never zero");
-        let first = ErrorSummary { starts: 20, median: 1_250, inside: None };
+        let first = ErrorSummary { median: 1_250, inside: None };
         assert_eq!(points(&told(Some(first))), 1);
         let text = told(Some(ErrorSummary { inside: Some(812), ..first }));
         for line in ["forebay_start_estimate_error_ratio 1.25", "forebay_start_estimates_inside_ratio 0.812"] {

@@ -85,12 +85,10 @@ pub struct ErrorSpread {
 /// How far off estimates were on the whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ErrorSummary {
-    /// Starts that it is made of.
-    pub starts: usize,
-    /// Of their ratios as many were below as above, in thousandths.
+    /// Of the ratios as many were below as above, in thousandths.
     pub median: u64,
     /// So many of a thousand came inside the interval that was stated. `None`: none was.
-    pub inside: Option<usize>,
+    pub inside: Option<u64>,
 }
 
 impl StartErrors {
@@ -167,8 +165,8 @@ impl StartErrors {
         ratios.sort_unstable();
         let median = *ratios.get(ratios.len() / 2).filter(|_| ratios.len() >= ENOUGH)?;
         let judged = self.seen.iter().filter_map(|seen| seen.inside);
-        let inside = judged.clone().filter(|inside| *inside).count() * 1000;
-        Some(ErrorSummary { starts: ratios.len(), median, inside: inside.checked_div(judged.count()) })
+        let inside = judged.clone().filter(|inside| *inside).count() as u64 * 1000;
+        Some(ErrorSummary { median, inside: inside.checked_div(judged.count() as u64) })
     }
 }
 

@@ -5,6 +5,7 @@
 use crate::ideal::{IdealWorld, Runs};
 use forebay_engine::engine::Engine;
 use forebay_kernel::ids::JobId;
+use forebay_kernel::state::State;
 use forebay_kernel::state::jobs::{Job, Phase};
 use forebay_kernel::units::{Span, Timestamp};
 
@@ -25,10 +26,17 @@ pub enum StartEstimate {
     NotByItself,
 }
 
-/// Whether a job waits for its next start.
+/// Whether a job waits for its next start. A replica of a service is no job.
 #[must_use]
 pub fn waits(row: &Job) -> bool {
-    matches!(row.phase, Phase::New | Phase::BackingOff { .. } | Phase::Queued | Phase::Booked)
+    let phase = matches!(row.phase, Phase::New | Phase::BackingOff { .. } | Phase::Queued | Phase::Booked);
+    phase && row.service.is_none()
+}
+
+/// The jobs that wait for their first start, in the order in which they were accepted.
+pub fn wait_for_first(state: &State) -> impl Iterator<Item = JobId> + '_ {
+    let first = |id: &JobId| state.job(*id).is_some_and(|(row, _)| waits(row) && row.first_start.is_none());
+    state.open_job_ids().filter(first)
 }
 
 /// Plays a copy of an engine on until a job starts. `go_on` is asked before each pass.

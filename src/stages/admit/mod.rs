@@ -279,8 +279,8 @@ fn places_now(
     // they lack.
     let class = engine.state.jobs[job].class;
     let beside = || reservations::kept_beside(&engine.state, job);
-    let shares = || order::others_wait(&engine.state, class);
-    let least = (engine.state.jobs[job].kept.is_some() && shares()) || beside().next().is_some();
+    let shares = engine.state.jobs[job].kept.is_some() && order::others_wait(&engine.state, class);
+    let least = shares || beside().next().is_some();
     let most = if least { quota::share(&engine.state, class, pool) } else { most };
     let victims = protection::stopping_for(&engine.state, job);
     // Those of its own class take what is free in their order.

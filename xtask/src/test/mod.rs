@@ -65,7 +65,7 @@ pub struct TestArgs {
     #[arg(long, value_name = "SECTIONS", value_delimiter = ',', value_parser = names())]
     skip: Vec<String>,
     /// Of engine: 100,000 random states against brute force instead of 2,000, 2,000 streams instead of 100; of sim: 2,000 pairs of traces
-    /// instead of 100; of people: 4,000 slips in each kind of file instead of 100, 200 reloads, and 500 waits. With the counts
+    /// instead of 100, and 500 waits; of people: 4,000 slips in each kind of file instead of 100, 200 reloads, and these waits. With the counts
     #[arg(long, requires = "section")]
     full: bool,
     /// Passed to each test binary as it is: a part of a test's name, --nocapture
