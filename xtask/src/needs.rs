@@ -17,6 +17,8 @@ pub enum Scope {
     Rust,
     /// The controller with its sources, and the C and C++ that these bring.
     Controller,
+    /// A browser, which looks at the pages.
+    Browser,
     /// Real servers.
     Parts,
 }
@@ -46,7 +48,7 @@ const fn tool(words: &'static str, finds: fn() -> bool) -> Probe {
     Probe { words, tool: Some(finds) }
 }
 
-const NEEDS: [Need; 11] = [
+const NEEDS: [Need; 13] = [
     Need {
         name: "C compiler (cc)",
         why: "the journal builds its own SQLite",
@@ -95,6 +97,22 @@ const NEEDS: [Need; 11] = [
         debian: &["libssl-dev", "pkg-config"],
         how: "Debian, Ubuntu: apt-get install libssl-dev pkg-config; Fedora: dnf install openssl-devel pkgconf; \
               macOS: brew install openssl pkgconf",
+    },
+    Need {
+        name: "Node.js 18 or newer",
+        why: "Playwright runs on it",
+        scope: Scope::Browser,
+        probe: tool("node --version, npm --version", || tools::node().is_ok()),
+        debian: &["nodejs", "npm"],
+        how: "Debian, Ubuntu: apt-get install nodejs npm; Fedora: dnf install nodejs; macOS: brew install node",
+    },
+    Need {
+        name: "Chromium",
+        why: "the pages are looked at in it",
+        scope: Scope::Browser,
+        probe: tool("chromium --version", || tools::chromium().is_ok()),
+        debian: &["chromium"],
+        how: "Debian: apt-get install chromium; Fedora: dnf install chromium; elsewhere: set CHROMIUM to its path",
     },
     Need {
         name: "OpenSSL (openssl)",

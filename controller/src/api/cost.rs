@@ -13,8 +13,11 @@ use super::error::ApiError;
 use super::find::{Place, find_anywhere};
 use super::jobs::query;
 use crate::config::tokens::Who;
-use crate::cost::{BalanceCheck, CostBasis, CostBy, CostRange, Slots, bill, focus_csv, job_cost, spread_bill};
+use crate::cost::{
+    BalanceCheck, BillScope, CostBasis, CostBy, CostRange, CostSubset, Slots, focus_csv, job_cost, scoped_bill,
+};
 use crate::journal::{SpendQuery, SpendRead, SpendTotals};
+use crate::show::figures::short;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
@@ -25,7 +28,6 @@ use forebay_kernel::ids::JobId;
 use forebay_kernel::state::billing::{BilledJob, LedgerSlot, QUARTER_MS};
 use forebay_kernel::units::{HOUR_MS, Timestamp};
 use forebay_wire::document::cost::{CostDocument, JobCost};
-use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -34,34 +36,64 @@ use std::sync::Arc;
 pub(super) const TRIES: u32 = 3;
 
 /// What is asked for.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Default)]
 pub(super) struct CostQuery {
-    by: Option<String>,
-    from: Option<String>,
-    to: Option<String>,
-    spread: Option<bool>,
+    /// By what, as it was written.
+    pub by: Option<String>,
+    /// From when to when.
+    pub range: CostRange,
+    /// Whether what was nobody's is spread.
+    pub spread: bool,
+    /// Only what is in each of these rows.
+    pub of: Vec<CostSubset>,
+}
+
+impl CostQuery {
+    /// Of the pairs of an address, of which `of` may stand there several times. What `more` takes is the caller's own.
+    pub fn read(pairs: Vec<(String, String)>, mut more: impl FnMut(&str, &str) -> bool) -> Result<CostQuery, ApiError> {
+        let mut asked = CostQuery::default();
+        for (name, value) in pairs {
+            match name.as_str() {
+                "by" => asked.by = Some(value),
+                "from" => asked.range.from = Some(value),
+                "to" => asked.range.to = Some(value),
+                "spread" => asked.spread = value.parse().map_err(|_| not_understood("`spread` is true or false"))?,
+                "of" => asked.of.push(value.parse().map_err(bad)?),
+                _ if more(&name, &value) => {}
+                _ => return Err(not_understood(&format!("`{}` is not known here", short(&name, 60)))),
+            }
+        }
+        Ok(asked)
+    }
+}
+
+fn not_understood(what: &str) -> ApiError {
+    ApiError::bad("BadQuery", what, "write by, from, to, of or spread, as in docs/BILLING.md")
 }
 
 /// The bill.
 pub(super) async fn cost(
     State(api): State<Api>,
     Reader(who): Reader,
-    asked: Result<Query<CostQuery>, QueryRejection>,
+    asked: Result<Query<Vec<(String, String)>>, QueryRejection>,
 ) -> Result<Json<CostDocument>, ApiError> {
-    let CostQuery { by, from, to, spread } = query(asked)?;
+    let CostQuery { by, range, spread, of } = CostQuery::read(query(asked)?, |_, _| false)?;
     let by: CostBy = by.as_deref().unwrap_or("queue").parse().map_err(bad)?;
-    let range = CostRange { from, to };
-    let spread = spread.unwrap_or_default();
-    if spread && !who.operates() {
+    let scope = match (of, spread) {
+        (of, true) if !of.is_empty() => {
+            let remedy = "ask for one of them: `of` has only the part that is its own";
+            return Err(ApiError::bad("BadQuery", "`of` and `spread` do not go together", remedy));
+        }
+        (_, true) => BillScope::Spread,
+        (of, false) if of.is_empty() => BillScope::All,
+        (of, false) => BillScope::Of(of),
+    };
+    if scope == BillScope::Spread && !who.operates() {
         let remedy = "leave `spread` out, or ask with a token that has the role `operate`";
         return Err(ApiError::new(403, "RoleMissing", "what was nobody's is for operators to see", remedy));
     }
-    let VisibleCharges { basis, charges, jobs } = charges_of(&api, &who, &range).await?;
-    if spread {
-        return spread_bill(&by, &basis, &charges, &jobs).map(Json).map_err(bad);
-    }
-    Ok(Json(bill(&by, &basis, &charges, &jobs)))
+    let VisibleCharges { basis, charges, jobs, .. } = charges_of(&api, &who, |_| range.clone()).await?;
+    scoped_bill(&by, &scope, basis, charges, &jobs).map(Json).map_err(bad)
 }
 
 /// The bill as a FOCUS dataset in CSV.
@@ -70,20 +102,32 @@ pub(super) async fn focus(
     Reader(who): Reader,
     asked: Result<Query<CostRange>, QueryRejection>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let VisibleCharges { basis, charges, jobs } = charges_of(&api, &who, &query(asked)?).await?;
+    let range: CostRange = query(asked)?;
+    let VisibleCharges { basis, charges, jobs, .. } = charges_of(&api, &who, |_| range.clone()).await?;
     Ok(([(header::CONTENT_TYPE, "text/csv; charset=utf-8")], focus_csv(&basis, &charges, &jobs)))
 }
 
 /// What a caller may see of a bill, at one position.
-struct VisibleCharges {
-    basis: CostBasis,
-    charges: SpendTotals,
-    jobs: BTreeMap<JobId, BilledJob>,
+pub(super) struct VisibleCharges {
+    /// Of what range.
+    pub range: CostRange,
+    /// The state's side of it.
+    pub basis: CostBasis,
+    /// The charges.
+    pub charges: SpendTotals,
+    /// Who the jobs are.
+    pub jobs: BTreeMap<JobId, BilledJob>,
 }
 
-async fn charges_of(api: &Api, who: &Arc<Who>, range: &CostRange) -> Result<VisibleCharges, ApiError> {
+/// What a caller may see, of a range that may depend on what day it is.
+pub(super) async fn charges_of(
+    api: &Api,
+    who: &Arc<Who>,
+    range: impl Fn(&CostBasis) -> CostRange + Send + Sync,
+) -> Result<VisibleCharges, ApiError> {
     for _ in 0..TRIES {
         let basis = api.handle.query_async(|engine, _| CostBasis::of(engine.state())).await?;
+        let range = range(&basis);
         let slots = range.slots(&basis).map_err(bad)?;
         let asked = SpendQuery { from: slots.from, to: slots.to, upto: basis.upto, job: None };
         let SpendRead::Found { charges, jobs } = archive::read(api, move |archive| archive.spend(&asked)).await? else {
@@ -95,7 +139,7 @@ async fn charges_of(api: &Api, who: &Arc<Who>, range: &CostRange) -> Result<Visi
         };
         let (charges, jobs) = basis.complete(charges, jobs, &slots, whole).map_err(unbalanced)?;
         let (basis, charges) = visible(api, who, basis, charges, &jobs).await?;
-        return Ok(VisibleCharges { basis, charges, jobs });
+        return Ok(VisibleCharges { range, basis, charges, jobs });
     }
     Err(passed())
 }
@@ -134,7 +178,7 @@ fn passed() -> ApiError {
     ApiError::new(503, "Passed", "the journal went on while the bill was read", "ask again").retry_after(1)
 }
 
-fn bad(fault: impl std::error::Error) -> ApiError {
+pub(super) fn bad(fault: impl std::error::Error) -> ApiError {
     ApiError::bad("BadQuery", fault.to_string(), "see docs/BILLING.md")
 }
 

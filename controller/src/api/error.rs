@@ -50,6 +50,18 @@ impl ApiError {
         ApiError::new(404, code, message, remedy)
     }
 
+    /// Its status.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// What it says.
+    #[must_use]
+    pub fn body(&self) -> &ErrorBody {
+        &self.body
+    }
+
     /// Its code.
     #[must_use]
     pub fn code(&self) -> &str {

@@ -2,10 +2,11 @@
 //!
 //! A page from anywhere can make a browser post to 127.0.0.1 (a foreign `Origin`), get from there (`Sec-Fetch-Site`, which every browser
 //! sends by itself), or point its own name there (a foreign `Host`). The latter is refused where a loopback listener asks for no token;
-//! with tokens it may stand behind a proxy of any name. A link to the page for people may stand anywhere.
+//! with tokens it may stand behind a proxy of any name. A link to a page for people may stand anywhere.
 //! Never: authentication. That is the business of tokens.
 
 use super::error::ApiError;
+use super::pages::PATHS;
 use axum::extract::Request;
 use axum::http::{HeaderName, Method, header};
 use axum::middleware::Next;
@@ -39,7 +40,7 @@ fn judge<B>(listening: SocketAddr, open: bool, request: &axum::http::Request<B>)
     let is_link = text(HeaderName::from_static("sec-fetch-mode")) == Some("navigate")
         && text(HeaderName::from_static("sec-fetch-dest")) == Some("document")
         && request.method() == Method::GET
-        && request.uri().path() == "/";
+        && PATHS.contains(&request.uri().path());
     let origin = text(header::ORIGIN);
     if headers.contains_key(header::ORIGIN) && origin.is_none() || foreign && !is_link {
         return Err(foreign_origin());

@@ -1,4 +1,4 @@
-//! The HTTP API and its small client: events in, jobs, nodes, queues, state, statuses and metrics out, and one page for people.
+//! The HTTP API and its small client: events in, jobs, nodes, queues, state, statuses and metrics out, and pages for people.
 //!
 //! ```text
 //! request -> guard (host, origin) -> auth (token, role) -> handler -> driver::DriverHandle -> answer (for events: after they are durable)
@@ -31,7 +31,7 @@ pub mod listing;
 pub mod logs;
 mod metrics;
 mod outside;
-mod page;
+mod pages;
 pub mod policy;
 pub mod reads;
 mod room;
@@ -183,7 +183,9 @@ async fn ended(mut ending: watch::Receiver<bool>) {
 fn router(api: Api, address: SocketAddr) -> Router {
     let open = api.tokens.is_empty();
     Router::new()
-        .route("/", get(page::page))
+        .route("/", get(pages::now::page))
+        .route("/money", get(pages::money::page))
+        .route("/assets/{name}", get(pages::asset))
         .route("/v1/events", post(events::post))
         .route("/v1/jobs", get(listing::list))
         .route("/v1/jobs/{id}", get(jobs::one))

@@ -612,6 +612,9 @@ pub struct CostArgs {
     /// Before then. Default: up to now.
     #[arg(long, value_name = "TIME")]
     pub to: Option<String>,
+    /// Only what is in this row of another bill, as BY=KEY: capacity=spot, kind=idle, label:team=vision. Given again: in that one too.
+    #[arg(long, value_name = "BY=KEY", conflicts_with = "spread")]
+    pub of: Vec<String>,
     /// Spread what belongs to no job over the jobs of its pool, by what their use cost. The total is the same.
     #[arg(long)]
     pub spread: bool,
@@ -622,7 +625,7 @@ pub struct CostArgs {
     #[arg(long, conflicts_with = "json", help_heading = "Output")]
     pub csv: bool,
     /// A FOCUS 1.2 dataset as CSV on stdout: a row an hour, job, kind, pool and offering.
-    #[arg(long, conflicts_with_all = ["json", "csv", "by", "spread"], help_heading = "Output")]
+    #[arg(long, conflicts_with_all = ["json", "csv", "by", "of", "spread"], help_heading = "Output")]
     pub focus: bool,
     /// Whom to ask. With `--json`: {"rows":[{"key","cost_usd","gpu_hours","spot_ratio"}],"total_usd"}.
     #[command(flatten)]

@@ -6,7 +6,7 @@ use super::Output;
 use super::args::CostArgs;
 use super::outcome::{Exit, Failure, print, print_json};
 use crate::api::client::encoded;
-use crate::cost::{CostBy, CostFault, CostRange, NobodysShare, focus_of_folder, of_folder};
+use crate::cost::{BillScope, CostBy, CostFault, CostRange, CostSubset, focus_of_folder, of_folder};
 use crate::journal::{JournalError, StorageFailure};
 use crate::show::cost;
 
@@ -21,15 +21,22 @@ pub(super) fn run(args: &CostArgs, out: Output) -> Result<Exit, Failure> {
         return Ok(Exit::Done);
     }
     let by: CostBy = args.by.parse().map_err(|e| Failure::input(format_args!("--by {e}")))?;
+    let of: Result<Vec<CostSubset>, _> = args.of.iter().map(|row| row.parse()).collect();
+    let scope = match of.map_err(|e| Failure::input(format_args!("--of {e}")))? {
+        rows if !rows.is_empty() => BillScope::Of(rows),
+        _ if args.spread => BillScope::Spread,
+        _ => BillScope::All,
+    };
     let bill = match &args.data {
-        Some(folder) => {
-            let nobodys = if args.spread { NobodysShare::Spread } else { NobodysShare::OwnRows };
-            of_folder(folder, &by, &range, nobodys).map_err(failure)?
-        }
+        Some(folder) => of_folder(folder, &by, &range, &scope).map_err(failure)?,
         None => {
-            let spread = if args.spread { "&spread=true" } else { "" };
+            let scope = match &scope {
+                BillScope::All => String::new(),
+                BillScope::Spread => "&spread=true".to_owned(),
+                BillScope::Of(rows) => rows.iter().map(|row| format!("&of={}", encoded(&row.to_string()))).collect(),
+            };
             let by = encoded(&by.to_string());
-            args.server.client()?.cost(&format!("by={by}{spread}&{}", range_query(&range)))?
+            args.server.client()?.cost(&format!("by={by}{scope}&{}", range_query(&range)))?
         }
     };
     if args.server.json {

@@ -138,6 +138,12 @@ impl CostBasis {
         all.filter(|(_, spent)| spent.cost.0 > 0 || spent.gpu_time.0 > 0)
     }
 
+    /// Labels of jobs that a bill can have its rows by.
+    #[must_use]
+    pub fn labels(&self) -> &[String] {
+        &self.labels
+    }
+
     /// An offering.
     #[must_use]
     pub fn offering(&self, id: OfferingId) -> Option<&BilledOffering> {

@@ -186,11 +186,15 @@ pub(super) fn gpu_micro_hours(gpu_time: i128) -> i128 {
 /// What was spent before the ledger knew by whom.
 pub(super) fn earlier(by: &CostBy, basis: &CostBasis, sums: &mut BTreeMap<String, Sum>) {
     for (capacity, spent) in basis.earlier() {
-        let key = match by {
-            CostBy::Capacity => capacity.as_str().to_owned(),
-            _ => format!("(before {})", day(basis, basis.began.at)),
-        };
-        sums.entry(key).or_default().add_earlier(spent, capacity);
+        sums.entry(earlier_key(by, basis, capacity)).or_default().add_earlier(spent, capacity);
+    }
+}
+
+/// The name of the row of what was spent before the ledger knew by whom.
+pub(super) fn earlier_key(by: &CostBy, basis: &CostBasis, capacity: CapacityType) -> String {
+    match by {
+        CostBy::Capacity => capacity.as_str().to_owned(),
+        _ => format!("(before {})", day(basis, basis.began.at)),
     }
 }
 

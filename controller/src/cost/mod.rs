@@ -17,6 +17,8 @@ mod focus;
 mod group;
 mod range;
 mod spread;
+mod subset;
+mod timeline;
 
 pub use accounts::{AccountLine, AccountSum, SpendAccounts};
 pub use basis::{BalanceCheck, CostBasis};
@@ -24,6 +26,8 @@ pub use focus::{FOCUS_COLUMNS, focus_csv};
 pub use group::{CostBy, CostByFault, bill, job_cost};
 pub use range::{CostRange, CostRangeFault, Slots};
 pub use spread::{SpreadFault, spread_bill};
+pub use subset::{CostSubset, CostSubsetFault};
+pub use timeline::{PriceComparison, Timeline, TimelinePeriod, TimelineStep};
 
 use crate::journal::{JournalError, SpendTotals, read_folder_spend};
 use forebay_kernel::ids::JobId;
@@ -50,14 +54,16 @@ pub enum CostFault {
     Spread(#[from] SpreadFault),
 }
 
-/// What becomes of what was nobody's.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum NobodysShare {
-    /// It has rows of its own.
+/// What a bill is of.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum BillScope {
+    /// Everything. What was nobody's has rows of its own.
     #[default]
-    OwnRows,
-    /// It is spread over the jobs of its pool by use.
+    All,
+    /// Everything. What was nobody's is spread over the jobs of its pool by use.
     Spread,
+    /// What is in each of these rows of other bills.
+    Of(Vec<CostSubset>),
 }
 
 /// The rows of a whole bill are not what the ledger says that all nodes cost.
@@ -118,17 +124,28 @@ pub fn focus_of_folder(folder: &Path, range: &CostRange) -> Result<String, CostF
 ///
 /// # Errors
 /// There is no sound journal, the range is none, the bill does not add up, or it has no rows over which anything could be spread.
-pub fn of_folder(
-    folder: &Path,
-    by: &CostBy,
-    range: &CostRange,
-    nobodys: NobodysShare,
-) -> Result<CostDocument, CostFault> {
+pub fn of_folder(folder: &Path, by: &CostBy, range: &CostRange, scope: &BillScope) -> Result<CostDocument, CostFault> {
     let found = read_folder_spend(folder)?;
     let basis = CostBasis::of(&found.machine);
     let (charges, jobs) = ranged(&basis, found.charges, found.jobs, range)?;
-    Ok(match nobodys {
-        NobodysShare::OwnRows => bill(by, &basis, &charges, &jobs),
-        NobodysShare::Spread => spread_bill(by, &basis, &charges, &jobs)?,
-    })
+    Ok(scoped_bill(by, scope, basis, charges, &jobs)?)
+}
+
+/// The bill of these charges, or of a part of them.
+///
+/// # Errors
+/// What was nobody's is to be spread over rows that are not those of jobs.
+pub fn scoped_bill(
+    by: &CostBy,
+    scope: &BillScope,
+    mut basis: CostBasis,
+    mut charges: SpendTotals,
+    jobs: &BTreeMap<JobId, BilledJob>,
+) -> Result<CostDocument, SpreadFault> {
+    match scope {
+        BillScope::All => {}
+        BillScope::Spread => return spread_bill(by, &basis, &charges, jobs),
+        BillScope::Of(rows) => rows.iter().for_each(|row| row.keep(&mut basis, &mut charges, jobs)),
+    }
+    Ok(bill(by, &basis, &charges, jobs))
 }

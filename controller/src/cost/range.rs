@@ -64,6 +64,16 @@ impl CostRange {
         Ok(slots)
     }
 
+    /// So many days of the billing zone, the last of them today.
+    #[must_use]
+    pub fn last_days(basis: &CostBasis, days: u32) -> CostRange {
+        let local =
+            i64::try_from(basis.now.0 / 1000).unwrap_or(i64::MAX).saturating_add(basis.offset(basis.now).into());
+        let first = local.saturating_sub(i64::from(days.saturating_sub(1)) * 86_400).max(0);
+        let day = jiff::Timestamp::from_second(first).map(|at| at.strftime("%Y-%m-%d").to_string());
+        CostRange { from: day.ok(), to: None }
+    }
+
     /// Whether it is everything.
     #[must_use]
     pub fn is_all(&self) -> bool {

@@ -143,7 +143,9 @@ fn shape(gang: &Gang) -> (&WorkerAsk, u32, Option<u32>, Option<u32>) {
     }
 }
 
-fn pool_name(policy: Option<&Policy>, id: PoolId) -> Option<String> {
+/// The name of a pool of the policy in force.
+#[must_use]
+pub fn pool_name(policy: Option<&Policy>, id: PoolId) -> Option<String> {
     policy?.pools.get(id.index()).map(|p| p.name.clone())
 }
 
@@ -260,6 +262,8 @@ pub struct QueueCounts {
     pub milli_waiting: u64,
     /// How long the first of those in a class that wait has waited, of all classes the longest.
     pub head_wait: Span,
+    /// Which that is. `None`: nobody waits.
+    pub head: Option<JobId>,
 }
 
 /// Counts by queue, of those that jobs have named.
@@ -277,8 +281,11 @@ pub fn queue_counts(state: &State) -> BTreeMap<QueueId, QueueCounts> {
             count.running += u64::from(progress.running);
             count.over += u64::from(progress.over);
         }
-        let first = state.index().first_queued(*id).and_then(|key| Some(state.job(key.job)?.0.arrival));
-        count.head_wait = count.head_wait.max(first.map_or(Span::ZERO, |first| state.now().since(first)));
+        let Some((head, _)) = state.index().first_queued(*id).and_then(|key| state.job(key.job)) else { continue };
+        let wait = state.now().since(head.arrival);
+        if count.head.is_none() || wait > count.head_wait {
+            (count.head_wait, count.head) = (wait, Some(head.id));
+        }
     }
     counts
 }

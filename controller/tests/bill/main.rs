@@ -7,12 +7,13 @@ mod recomputed;
 mod rows;
 
 use forebay::cost::{
-    AccountLine, AccountSum, CostBasis, CostBy, CostRange, NobodysShare, SpendAccounts, bill, of_folder, ranged,
+    AccountLine, AccountSum, BillScope, CostBasis, CostBy, CostRange, PriceComparison, SpendAccounts, Timeline,
+    TimelinePeriod, bill, cents_of_rows, of_folder, ranged, scoped_bill,
 };
 use forebay::document::write::summary;
 use forebay::driver::{ClockMode, Finished, LoopEnd, Settings, WorldMaker, load, start};
 use forebay::intake::PolicyRoutes;
-use forebay::journal::{ArchiveReader, FILE, RecoveredPart, SpendTotals, SqliteJournal};
+use forebay::journal::{ArchiveReader, FILE, RecoveredPart, SpendTotals, SqliteJournal, read_folder_spend};
 use forebay::metrics::engine::cluster;
 use forebay::metrics::family::text;
 use forebay_catalog::Catalogue;
@@ -181,7 +182,7 @@ fn made_again(folder: &Path, samples: usize, slot_ms: u64) -> Named {
     for by in BY {
         agrees(
             by,
-            &of_folder(folder, &by.parse().unwrap(), &CostRange::default(), NobodysShare::OwnRows).unwrap(),
+            &of_folder(folder, &by.parse().unwrap(), &CostRange::default(), &BillScope::All).unwrap(),
             &expected,
             "the folder",
         );
@@ -206,6 +207,8 @@ fn a_day_is_billed_as_it_is_made_again_from_its_batches() {
     }
     assert!(expected.rows("day").len() >= 2 && expected.rows("label:team").len() >= 4, "{:?}", expected.rows("day"));
     days_are_the_ranges_of_days(folder.path(), &expected);
+    rows_are_made_of_their_parts(folder.path());
+    time_adds_up(folder.path());
     nobodys_time_is_spread_by_use(folder.path(), &expected);
     focus::the_dataset_obeys_its_columns_and_is_the_bill(folder.path(), &expected);
 }
@@ -214,8 +217,8 @@ fn a_day_is_billed_as_it_is_made_again_from_its_batches() {
 fn nobodys_time_is_spread_by_use(folder: &Path, expected: &Named) {
     let micro = |usd: f64| (usd * 1e6).round() as i64;
     for by in ["queue", "tenant", "tier", "label:team", "job"] {
-        let of = |nobodys| of_folder(folder, &by.parse().unwrap(), &CostRange::default(), nobodys).unwrap();
-        let (plain, spread) = (of(NobodysShare::OwnRows), of(NobodysShare::Spread));
+        let of = |scope| of_folder(folder, &by.parse().unwrap(), &CostRange::default(), scope).unwrap();
+        let (plain, spread) = (of(&BillScope::All), of(&BillScope::Spread));
         assert_eq!(micro(spread.total_usd), micro(plain.total_usd), "by {by}");
         assert_eq!(spread.rows.iter().map(|row| micro(row.cost_usd)).sum::<i64>(), micro(plain.total_usd), "by {by}");
         let hours = |bill: &CostDocument| bill.rows.iter().map(|row| row.gpu_hours).sum::<f64>();
@@ -226,8 +229,63 @@ fn nobodys_time_is_spread_by_use(folder: &Path, expected: &Named) {
             assert!((row.cost_usd - rows[&row.key]).abs() < 1e-4, "by {by}: {row:?}, {}", rows[&row.key]);
         }
     }
-    let refused = of_folder(folder, &CostBy::Pool, &CostRange::default(), NobodysShare::Spread).unwrap_err();
+    let refused = of_folder(folder, &CostBy::Pool, &CostRange::default(), &BillScope::Spread).unwrap_err();
     assert!(refused.to_string().contains("ask by queue"), "{refused}");
+}
+
+/// What is in a row of one bill, by anything else, adds up to that row; and over all rows each part adds up to its own row.
+fn rows_are_made_of_their_parts(folder: &Path) {
+    let micro = |usd: f64| (usd * 1e6).round() as i64;
+    let found = read_folder_spend(folder).unwrap();
+    let basis = CostBasis::of(&found.machine);
+    let (charges, jobs) = ranged(&basis, found.charges, found.jobs, &CostRange::default()).unwrap();
+    let of = |by: &str, scope: &BillScope| {
+        scoped_bill(&by.parse().unwrap(), scope, basis.clone(), charges.clone(), &jobs).unwrap()
+    };
+    for outer in ["capacity", "queue", "label:team", "kind", "day"] {
+        for inner in ["tenant", "capacity", "kind", "pool"] {
+            let mut parts: BTreeMap<String, i64> = BTreeMap::new();
+            let rows = of(outer, &BillScope::All).rows;
+            for row in &rows {
+                let subset = format!("{outer}={}", row.key).parse().unwrap();
+                let part = of(inner, &BillScope::Of(vec![subset]));
+                assert!(
+                    (micro(part.total_usd) - micro(row.cost_usd)).abs() <= 1,
+                    "{outer} {row:?}: {}",
+                    part.total_usd
+                );
+                for row in part.rows {
+                    *parts.entry(row.key).or_default() += micro(row.cost_usd);
+                }
+            }
+            for row in of(inner, &BillScope::All).rows {
+                let sum = parts.remove(&row.key).unwrap_or_default();
+                // Each part is rounded by less than a micro-dollar.
+                assert!((sum - micro(row.cost_usd)).abs() <= rows.len() as i64, "{inner} {row:?} of {outer}: {sum}");
+            }
+            assert!(parts.is_empty(), "{inner} of {outer}: {parts:?}");
+        }
+    }
+}
+
+/// Hours of a day, however they are split, add up to the bill in cents.
+fn time_adds_up(folder: &Path) {
+    let found = read_folder_spend(folder).unwrap();
+    let basis = CostBasis::of(&found.machine);
+    let (charges, jobs) = ranged(&basis, found.charges, found.jobs, &CostRange::default()).unwrap();
+    let whole = bill(&CostBy::Queue, &basis, &charges, &jobs);
+    let (_, cents) = cents_of_rows(&whole);
+    for by in BY {
+        let timeline = Timeline::of(&by.parse().unwrap(), &basis, &charges, &jobs);
+        assert_eq!(timeline.periods.iter().map(TimelinePeriod::total_cents).sum::<i128>(), cents, "by {by}");
+        assert!(timeline.periods.len() > 20, "a day has hours: {}", timeline.periods.len());
+        let begins: Vec<i64> = timeline.periods.iter().filter_map(|period| period.begins_local_s).collect();
+        assert!(begins.windows(2).all(|two| two[1] - two[0] == 3_600), "no hour is left out: {begins:?}");
+    }
+    let compared = PriceComparison::of(&basis, &charges);
+    let total = (whole.total_usd * 1e6).round() as i128;
+    assert!((compared.paid - total).abs() <= 1, "all of it was bought: {compared:?}, {total}");
+    assert!(compared.paid < compared.on_demand && compared.on_demand <= compared.static_peak, "{compared:?}");
 }
 
 /// A bill of one day has what the bill by day says of it.
@@ -235,12 +293,12 @@ fn days_are_the_ranges_of_days(folder: &Path, expected: &Named) {
     let days: Vec<String> = expected.rows("day").into_keys().collect();
     for (at, day) in days.iter().enumerate() {
         let range = CostRange { from: Some(day.clone()), to: days.get(at + 1).cloned() };
-        let found = of_folder(folder, &CostBy::Kind, &range, NobodysShare::OwnRows).unwrap();
+        let found = of_folder(folder, &CostBy::Kind, &range, &BillScope::All).unwrap();
         let of_day = expected.rows("day")[day][0];
         assert!(((found.total_usd * 1e6).round() as i64 - of_day).abs() <= 1, "{day}: {found:?}, {of_day}");
     }
     let within = CostRange { from: Some("2026-11-02T10:20:00Z".to_owned()), to: None };
-    let refused = of_folder(folder, &CostBy::Kind, &within, NobodysShare::OwnRows).unwrap_err().to_string();
+    let refused = of_folder(folder, &CostBy::Kind, &within, &BillScope::All).unwrap_err().to_string();
     assert!(refused.contains("within an hour") && refused.contains("full hour"), "{refused}");
 }
 
@@ -262,7 +320,7 @@ fn a_day_that_is_killed_again_and_again_is_billed_once() {
         let dies_after = (kills < 20).then_some(60 + (seed >> 33) % 150);
         let finished = finished(Settings { resume, dies_after, ..day(folder.path(), "Europe/Berlin") });
         // It adds up after each of them: `of_folder` compares the rows with what all nodes cost.
-        let bill = of_folder(folder.path(), &CostBy::Kind, &CostRange::default(), NobodysShare::OwnRows).unwrap();
+        let bill = of_folder(folder.path(), &CostBy::Kind, &CostRange::default(), &BillScope::All).unwrap();
         assert!(bill.total_usd >= 0.0);
         if finished.end == LoopEnd::Drained {
             break;

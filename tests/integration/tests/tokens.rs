@@ -6,8 +6,10 @@ use forebay_integration::{Server, root, run};
 use serde_json::json;
 
 /// Every path of the API, and what it takes.
-const PATHS: [(&str, &str); 30] = [
+const PATHS: [(&str, &str); 32] = [
     ("GET", "/"),
+    ("GET", "/money"),
+    ("GET", "/assets/{name}"),
     ("POST", "/v1/events"),
     ("GET", "/v1/jobs"),
     ("GET", "/v1/jobs/{id}"),
@@ -52,9 +54,9 @@ fn every_path_asks_for_a_token_and_its_role() {
     let server = start(folder.path(), &[]);
     submit(&server, "team-a", &submission("x", "open", 36_000));
     for (method, path) in PATHS {
-        let path = path.replace("{id}", "x")
+        let path = path.replace("{id}", "x").replace("{name}", "page.js")
             + if path.contains("status") || path.contains("/events") { "?follow=false" } else { "" };
-        let open = path == "/healthz" || path == "/readyz";
+        let open = path == "/healthz" || path == "/readyz" || path.starts_with("/assets/");
         for sent in [None, Some("Bearer wrong-0123456789"), Some("Bearer"), Some("Basic eDp5")] {
             let headers: Vec<(&str, &str)> = sent.map(|s| ("authorization", s)).into_iter().collect();
             let (status, text) = server.send(method, &path, &headers, b"");
@@ -62,7 +64,7 @@ fn every_path_asks_for_a_token_and_its_role() {
             assert!(open || text.contains("--token-file"), "{text}");
         }
         let needs = match (method, path.as_str()) {
-            (_, "/healthz" | "/readyz") => continue,
+            (_, "/healthz" | "/readyz" | "/assets/page.js") => continue,
             (_, "/v1/agent/hello" | "/v1/agent/notices" | "/v1/agent/activity") => "agent",
             (_, "/v1/state" | "/v1/sources" | "/v1/jobs/x/confirm-dead") => "operate",
             (_, path) if path.starts_with("/v1/policy") => "operate",
@@ -99,7 +101,7 @@ fn every_path_asks_for_a_token_and_its_role() {
             }
         }
     }
-    for (path, scheme) in [("/", "Basic"), ("/v1/jobs", "Bearer")] {
+    for (path, scheme) in [("/", "Basic"), ("/money", "Basic"), ("/v1/jobs", "Bearer")] {
         assert!(challenge(&server, path).starts_with(scheme), "{path} says how to come");
     }
     let basic = [("authorization", "Basic dGVhbS1hOnRlYW0tYS0wMTIzNDU2Nzg5LXh5enp5")];
@@ -224,6 +226,7 @@ fn no_secret_leaves_its_file() {
         "/v1/summary",
         "/v1/status?follow=false",
         "/",
+        "/money",
         "/v1/nodes",
         "/v1/queues",
     ] {

@@ -24,6 +24,7 @@
 
 mod cargo_deny;
 mod cfn_lint;
+mod chromium;
 mod error;
 mod go_module;
 mod guarded;
@@ -43,6 +44,7 @@ mod wait;
 
 pub use cargo_deny::CargoDeny;
 pub use cfn_lint::CfnLint;
+pub use chromium::Chromium;
 pub use error::PartError;
 pub use guarded::{GuardedChild, guarded};
 pub use helm::Helm;

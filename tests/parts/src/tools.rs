@@ -1,4 +1,4 @@
-//! The programs that parts need and that no chore installs into the cache: Java, Maven, Python, OpenSSL, Go.
+//! The programs that parts need and that no chore installs into the cache: Java, Maven, Python, OpenSSL, Go, Node.js, Chromium.
 //!
 //! Never: a version that was not asked for its number.
 
@@ -122,6 +122,47 @@ fn ask_python(candidate: OsString) -> Option<PathBuf> {
     printed.lines().next()?.strip_prefix("3 13 ").map(PathBuf::from)
 }
 
+/// Node.js 18 or newer with npm, which drive a browser.
+///
+/// # Errors
+/// When there is none.
+pub fn node() -> Result<PathBuf, PartError> {
+    let version = printed(Command::new("node").arg("--version"));
+    let there = version.as_deref().and_then(node_version).is_some_and(|version| version >= 18);
+    let npm = there && printed(Command::new("npm").arg("--version")).is_some();
+    npm.then(|| PathBuf::from("node")).ok_or(PartError::Missing {
+        what: "Node.js 18 or newer (node, npm)",
+        why: "Playwright runs on it",
+        how: "Debian, Ubuntu: apt-get install nodejs npm; Fedora: dnf install nodejs; macOS: brew install node",
+    })
+}
+
+/// The number behind `v`.
+fn node_version(printed: &str) -> Option<u32> {
+    printed.trim().strip_prefix('v')?.split('.').next()?.parse().ok()
+}
+
+/// Chromium, in which the pages are looked at: `$CHROMIUM`'s, else one on the path.
+///
+/// # Errors
+/// When there is none.
+pub fn chromium() -> Result<PathBuf, PartError> {
+    let named = std::env::var_os("CHROMIUM").map(PathBuf::from);
+    let candidates = named.into_iter().chain(["chromium", "chromium-browser", "google-chrome"].map(PathBuf::from));
+    let paths: Vec<PathBuf> = std::env::var_os("PATH").iter().flat_map(std::env::split_paths).collect();
+    // Playwright wants the whole path.
+    let whole = |name: PathBuf| match name.is_absolute() {
+        true => Some(name),
+        false => paths.iter().map(|folder| folder.join(&name)).find(|path| path.is_file()),
+    };
+    let found = candidates.filter_map(whole).find(|path| printed(Command::new(path).arg("--version")).is_some());
+    found.ok_or(PartError::Missing {
+        what: "Chromium (chromium)",
+        why: "the pages are looked at in it",
+        how: "Debian: apt-get install chromium; Fedora: dnf install chromium; elsewhere: set CHROMIUM to its path",
+    })
+}
+
 /// What a command printed, both outputs, where it exits with 0.
 fn printed(command: &mut Command) -> Option<String> {
     let output = command.stdin(Stdio::null()).output().ok().filter(|output| output.status.success())?;
@@ -151,6 +192,12 @@ mod tests {
         assert_eq!(go_version("go1.22\nauto\n"), Some((22, true)));
         assert_eq!(go_version("go1.25rc1\ngo1.24.0+auto\n"), Some((25, true)));
         assert_eq!(go_version("devel\n\n"), None);
+    }
+
+    #[test]
+    fn node_says_its_version() {
+        assert_eq!(node_version("v20.20.2\n"), Some(20));
+        assert_eq!(node_version("20.20.2"), None);
     }
 
     #[test]

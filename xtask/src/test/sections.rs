@@ -89,14 +89,17 @@ pub const SECTIONS: &[Section] = &[
     },
     check("schema", Scope::Controller, Kind::Schema),
     check("sweep", Scope::Rust, Kind::Sweep),
-    check("people", Scope::Controller, Kind::People),
+    check("people", Scope::Browser, Kind::People),
 ];
 
 /// The test files of `cargo xtask test people`, by package: bills, answers, errors that mend, and policies that change.
 pub const PEOPLE: [(&str, &[&str]); 3] = [
     ("forebay-sim", &["start_estimates"]),
     ("forebay", &["bill", "demand", "document", "faithful", "mended", "reloads"]),
-    (FROM_OUTSIDE, &["answers", "brakes", "history", "lists", "metrics", "past", "policy_change", "policy_reload"]),
+    (
+        FROM_OUTSIDE,
+        &["answers", "brakes", "history", "lists", "metrics", "pages", "past", "policy_change", "policy_reload"],
+    ),
 ];
 
 /// The package of the section `integration` whose tests start the binary; they run after those of the adapters, by themselves.

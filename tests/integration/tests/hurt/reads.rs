@@ -61,6 +61,8 @@ fn no_read_holds_the_driver_however_many_jobs_wait() {
         ("ops", "/v1/nodes"),
         ("ops", "/v1/jobs/nobody-has-this"),
         ("ops", "/"),
+        ("ops", "/money"),
+        ("team-a", "/money"),
         ("scraper", "/metrics"),
         ("ops", "/v1/state"),
     ];
@@ -180,14 +182,16 @@ fn pages_of_other_sites_get_nothing() {
     for (site, mode, dest) in
         [("cross-site", "no-cors", "script"), ("cross-site", "cors", "empty"), ("same-site", "no-cors", "image")]
     {
-        for path in ["/v1/jobs", "/v1/state", "/v1/nodes", "/metrics", "/v1/status?follow=false", "/"] {
+        for path in ["/v1/jobs", "/v1/state", "/v1/nodes", "/metrics", "/v1/status?follow=false", "/", "/money"] {
             let headers = [("sec-fetch-site", site), ("sec-fetch-mode", mode), ("sec-fetch-dest", dest)];
             let (status, text) = server.send("GET", path, &headers, b"");
             assert!(status == 403 && text.contains("ForeignOrigin"), "{site} {path}: {status} {text}");
         }
     }
     let link = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")];
-    assert_eq!(server.send("GET", "/", &link, b"").0, 200, "a link to the page may stand anywhere");
+    for page in ["/", "/money"] {
+        assert_eq!(server.send("GET", page, &link, b"").0, 200, "a link to a page may stand anywhere");
+    }
     assert_eq!(server.send("GET", "/v1/jobs", &link, b"").0, 403, "and a link to data may not");
 }
 

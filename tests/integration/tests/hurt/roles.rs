@@ -37,7 +37,7 @@ fn the_table_names_every_path() {
 
 /// The status of a request, by a token or none.
 fn tried(server: &Server, name: Option<&str>, verb: &str, path: &str) -> u16 {
-    let path = path.replace("{id}", "x")
+    let path = path.replace("{id}", "x").replace("{name}", "page.js")
         + if path.contains("status") || path.contains("/events") { "?follow=false" } else { "" };
     let body = if path.starts_with("/v1/agent") {
         json!({ "instance": "i-0", "kind": "interruption", "sequence": 1, "start": 1, "since": 0, "source": "nvml", "workers": [] })

@@ -1,0 +1,228 @@
+//! The pages in Chromium: the figures are those of the bill, axe finds nothing in anyone's way in the light, in the dark, on a telephone and on a
+//! wall, names from outside are text, and who has no token sees nothing. Screenshots stay in the build folder, `tmp/pages`.
+//!
+//! Never: a page that is not on loopback.
+
+use forebay_integration::teams::{ask_json, fast, prepared, secret, submission, submit};
+use forebay_integration::{Server, root, run, until};
+use forebay_parts::Chromium;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Some visits of a second or two each, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// A place to look at, how wide, in the dark, with scripts, and how often the key Tab is pressed there.
+fn visit(name: &str, path: &str, width: u32, dark: bool, script: bool, press: u32) -> Value {
+    json!({ "name": name, "path": path, "width": width, "dark": dark, "script": script, "press": press })
+}
+
+/// Visits pages in Chromium.
+fn see(server: &Server, token: Option<String>, visits: &[Value]) -> Vec<Value> {
+    let chromium = Chromium::install().unwrap_or_else(|e| panic!("{e}"));
+    let shots = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("pages");
+    std::fs::create_dir_all(&shots).expect("a folder for screenshots");
+    let script = root().join("tests/integration/tests/pages/visit.cjs");
+    let question = json!({ "url": server.url, "token": token, "shots": shots, "visits": visits }).to_string();
+    let printed = chromium.run(&script, &question, LIMIT).unwrap_or_else(|e| panic!("{e}"));
+    println!("screenshots: {}", shots.display());
+    let seen: Vec<Value> = serde_json::from_str(&printed).unwrap_or_else(|e| panic!("{e} in {printed}"));
+    assert_eq!(seen.len(), visits.len());
+    seen
+}
+
+/// Nothing is in anyone's way, nothing is wider than the window, no script complains, and no script of another could write.
+fn is_sound(seen: &Value) {
+    let name = &seen["name"];
+    assert!(seen["wider"].as_i64().is_some_and(|wider| wider <= 0), "{name} scrolls sideways: {}", seen["wider"]);
+    if !seen["said"].is_null() {
+        assert_eq!(
+            (&seen["said"], &seen["barriers"], &seen["writes"]),
+            (&json!([]), &json!([]), &json!("refused")),
+            "{name}"
+        );
+        assert!(seen["rules"].as_u64().is_some_and(|rules| rules > 10), "axe looked at {name}: {}", seen["rules"]);
+    }
+}
+
+/// A figure as a page writes it.
+fn figure(text: &str) -> f64 {
+    let digits: String = text.chars().filter(|c| c.is_ascii_digit() || matches!(c, '.' | '-')).collect();
+    digits.parse().unwrap_or_else(|e| panic!("{e}: {text}"))
+}
+
+/// The money of a table's rows by their first cells, the last of which is their sum.
+fn money(seen: &Value, caption: &str, column: usize) -> Vec<(String, f64)> {
+    let rows = seen["tables"][caption].as_array().unwrap_or_else(|| panic!("{caption}: {}", seen["tables"]));
+    let cell = |row: &Value, at: usize| row[at]["text"].as_str().unwrap_or_default().to_owned();
+    rows.iter().map(|row| (cell(row, 0), figure(&cell(row, column)))).collect()
+}
+
+/// A table's rows are those of a bill in cents, dearest first, and its sum is the bill's.
+fn is_bill(seen: &Value, caption: &str, bill: &Value) {
+    let mut rows = money(seen, caption, 1);
+    let (_, sum) = rows.pop().expect("a sum");
+    let total = bill["total_usd"].as_f64().expect("a total");
+    assert!((sum - total).abs() <= 0.005_000_1, "{caption}: {sum} USD and {total}");
+    let added: f64 = rows.iter().map(|(_, usd)| usd).sum();
+    assert!((added - sum).abs() < 1e-6, "{caption}: rows add up to {added}, not to {sum}");
+    assert!(rows.windows(2).all(|two| two[0].1 >= two[1].1 || two[1].0.ends_with("others)")), "{caption}: {rows:?}");
+    let billed = bill["rows"].as_array().expect("rows");
+    assert!(!billed.is_empty() && (rows.len() == billed.len() || rows.len() == 20), "{caption}: {rows:?}");
+    for (key, usd) in rows.iter().filter(|(key, _)| !key.ends_with("others)")) {
+        let row = billed.iter().find(|row| row["key"] == **key).unwrap_or_else(|| panic!("{caption}: {key} in {bill}"));
+        let cost = row["cost_usd"].as_f64().expect("money");
+        assert!((usd - cost).abs() < 0.01, "{caption}: {key} is {usd} on the page, and {cost}");
+    }
+}
+
+/// A day of three teams' work, served afterwards.
+fn served_day(folder: &Path) -> Server {
+    let file = root().join("examples/day.jsonl").canonicalize().expect("the example");
+    let replay =
+        ["run", "--replay", file.to_str().expect("a path"), "--speed", "max", "--exit-when-drained", "--data", "d"];
+    let said = run(folder, &replay);
+    assert_eq!(said.code, 0, "{said:?}");
+    Server::start(folder, &["--data", "d", "--accept-time"])
+}
+
+#[test]
+fn money_is_the_bill_wherever_it_is_looked_at() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = served_day(folder.path());
+    let spot = "/money?from=&of=capacity%3Dspot&split=tenant";
+    let seen = see(
+        &server,
+        None,
+        &[
+            visit("money", "/money?from=", 1280, false, true, 14),
+            visit("money-dark", "/money?from=&split=queue", 1280, true, true, 0),
+            visit("money-360", "/money?from=", 360, false, true, 0),
+            visit("money-360-dark", "/money?from=&split=kind", 360, true, true, 0),
+            visit("money-4k", "/money?from=&split=type", 3840, false, true, 0),
+            visit("money-no-script", "/money?from=", 1280, false, false, 0),
+            visit("money-spot", spot, 1280, false, true, 0),
+            visit("money-empty", "/money", 1280, false, true, 0),
+            visit("money-wrong", "/money?from=yesterday", 360, false, true, 0),
+        ],
+    );
+    seen.iter().filter(|seen| seen["name"] != "money-wrong").for_each(is_sound);
+    let by = |by: &str| server.get(&format!("/v1/cost?by={by}")).1;
+    let total = by("queue")["total_usd"].as_f64().expect("a total");
+    assert!(total > 100.0, "a day costs something: {total}");
+    assert!((server.get("/v1/summary").1["cost_usd"].as_f64().expect("money") - total).abs() < 1e-6);
+    for page in seen.iter().take(6) {
+        let tile = figure(page["tiles"]["Spent"].as_str().expect("a tile"));
+        assert!((tile - total).abs() <= 0.005_000_1, "{}: {tile} and {total}", page["name"]);
+        for (caption, what) in [
+            ("By queue", "queue"),
+            ("By tenant", "tenant"),
+            ("By tier", "tier"),
+            ("By capacity", "capacity"),
+            ("By type", "type"),
+            ("By pool", "pool"),
+            ("What it was, and what was wasted", "kind"),
+        ] {
+            is_bill(page, caption, &by(what));
+        }
+    }
+    // Over time: hours add up to the day, whatever they are split by, and both are drawn.
+    let hours = money(&seen[0], "Spend in USD by capacity", 3);
+    let (_, all) = hours.last().expect("a sum");
+    assert!(hours.len() > 24 && (all - total).abs() <= 0.005_000_1, "{hours:?}");
+    assert!(
+        seen[0]["drawn"]
+            .as_array()
+            .is_some_and(|plots| plots.len() == 2 && plots.iter().all(|colours| colours.as_u64() > Some(2)))
+    );
+    assert_eq!(seen[5]["plots"], json!(0), "without scripts the tables are all there is");
+    // By keyboard alone: the pages, the ranges, the form, the tables.
+    let focus: Vec<&str> = seen[0]["focus"].as_array().expect("focus").iter().filter_map(Value::as_str).collect();
+    for place in ["/", "/money", "from", "to", "split", "Show", "The figures of the plot", "By queue"] {
+        assert!(focus.contains(&place), "{place} cannot be reached by keyboard: {focus:?}");
+    }
+    // "Which team spent what on spot": one page, one command, the same figures.
+    let told = server.ask(folder.path(), &["cost", "--by", "tenant", "--of", "capacity=spot", "--json"]);
+    assert_eq!(told.code, 0, "{told:?}");
+    is_bill(&seen[6], "By tenant", &told.json());
+    assert_eq!(told.json(), server.get("/v1/cost?by=tenant&of=capacity%3Dspot").1);
+    assert!(seen[6]["tables"].get("By capacity").is_none(), "all of it is spot");
+    // Each row leads to what it is made of, down to a job.
+    let row = &seen[6]["tables"]["By queue"][0];
+    let (queue, link) = (row[0]["text"].as_str().expect("a queue"), row[0]["link"].as_str().expect("a link"));
+    let inside = see(&server, None, &[visit("money-queue", link, 1280, false, true, 0)]).remove(0);
+    is_sound(&inside);
+    assert_eq!(
+        figure(inside["tiles"]["Spent"].as_str().expect("a tile")),
+        figure(row[1]["text"].as_str().expect("money")),
+        "{queue}"
+    );
+    assert!(
+        inside["tables"]["Dearest jobs"][0][0]["text"]
+            .as_str()
+            .is_some_and(|job| job.starts_with("job-") && job.ends_with(queue))
+    );
+    // Nothing was spent in the last week; and what cannot be read is told, with the way on.
+    assert_eq!(seen[7]["tiles"]["Spent"], json!("0.00 USD"));
+    assert_eq!(seen[8]["status"], json!(400));
+    assert!(
+        seen[8]["alert"].as_str().is_some_and(|alert| alert.contains("write a day such as 2026-11-24")),
+        "{}",
+        seen[8]["alert"]
+    );
+    for wrong in
+        ["of=spot", "of=colour%3Dred", "split=colour", "colour=red", "by=queue%3D", "of=capacity%3Dspot&spread=true"]
+    {
+        let path = if wrong.starts_with("split") { "/money" } else { "/v1/cost" };
+        let (status, said) = server.send("GET", &format!("{path}?{wrong}"), &[], &[]);
+        assert_eq!(status, 400, "{wrong}: {said}");
+    }
+}
+
+#[test]
+fn names_are_text_and_who_has_no_token_sees_nothing() {
+    let folder = prepared();
+    let server = fast(folder.path());
+    let hostile = "<script>document.title='x'</script><img src=x onerror=\"alert(1)\">";
+    submit(&server, "team-a", &submission(hostile, "a", 36_000));
+    submit(&server, "team-b", &submission("secret-of-b", "b", 36_000));
+    until("both run and cost something", Duration::from_secs(60), || {
+        let (_, summary) = ask_json(&server, "ops", "GET", "/v1/summary", None);
+        let runs = summary["running"] == 2 && summary["cost_usd"].as_f64() > Some(0.0);
+        if runs { Ok(()) } else { Err(summary.to_string()) }
+    });
+    let both = |name: &str| {
+        [
+            visit(&format!("{name}-now"), "/", 1280, false, true, 6),
+            visit(&format!("{name}-money"), "/money", 360, true, true, 0),
+        ]
+    };
+    let all = see(&server, Some(secret("ops")), &both("operator"));
+    all.iter().for_each(is_sound);
+    assert_eq!((&all[0]["title"], &all[1]["title"]), (&json!("Now · Forebay"), &json!("Money · Forebay")));
+    let text = all[0]["tables"].to_string() + &all[1]["tables"].to_string();
+    assert!(text.contains("<script>document.title=") && text.contains("secret-of-b"), "{text}");
+    assert!(
+        all[0]["tables"].get("Nodes").is_some() && all[0]["tables"].get("Queues").is_some(),
+        "{}",
+        all[0]["tables"]
+    );
+    // A team sees its own jobs and what they cost, and nobody's time is nobody's to see.
+    let own = see(&server, Some(secret("team-a")), &both("team"));
+    own.iter().for_each(is_sound);
+    let text = own[0]["tables"].to_string() + &own[1]["tables"].to_string();
+    assert!(text.contains("<script>document.title=") && !text.contains("secret-of-b"), "{text}");
+    assert!(!own[1]["tables"]["By queue"].to_string().contains("(boot"), "{}", own[1]["tables"]["By queue"]);
+    for path in ["/", "/money", "/money?of=queue%3Da"] {
+        let (status, said) = server.send("GET", path, &[], &[]);
+        assert!(status == 401 && !said.contains("secret-of-b"), "{path}: {status} {said}");
+        let wrong = [("authorization", "Bearer wrong")];
+        assert_eq!(server.send("GET", path, &wrong, &[]).0, 401, "{path}");
+        assert_eq!(server.send("POST", path, &[], &[]).0, 405, "{path} takes nothing");
+    }
+    // Styles and scripts are the same for everybody, and nothing else is there.
+    for (name, status) in [("page.js", 200), ("uplot.LICENSE", 200), ("..%2f..%2fforebay.yaml", 404), ("x", 404)] {
+        assert_eq!(server.send("GET", &format!("/assets/{name}"), &[], &[]).0, status, "{name}");
+    }
+}
