@@ -269,6 +269,27 @@ impl Following {
     }
 }
 
+/// The last statuses in memory that a caller may see, newest first, so many at most, of the last [`ON_THE_WAY`].
+pub(super) async fn recent(api: &Api, who: &Arc<Who>, most: usize) -> Result<Vec<Arc<Status>>, ApiError> {
+    let last = api.ask(who, |engine, _| engine.state().counters().statuses).await?;
+    let mut stream = api.handle.statuses(last.saturating_sub(ON_THE_WAY as u64));
+    let mut next = stream.try_next();
+    if let Err(StreamEnd::Missed { before }) = next {
+        // Memory begins later, as after a start.
+        stream = api.handle.statuses(before.saturating_sub(1));
+        next = stream.try_next();
+    }
+    let mut found = Vec::new();
+    while let Ok(Some(status)) = next {
+        found.push(status);
+        next = if found.len() < 2 * ON_THE_WAY { stream.try_next() } else { Ok(None) };
+    }
+    let journal = api.handle.journal();
+    let known = found.iter().map(|status| Known::of(status, journal)).collect();
+    let may: BTreeSet<u64> = seen(api, who, known).await?.iter().map(|status| status.number).collect();
+    Ok(found.into_iter().rev().filter(|status| may.contains(&status.number)).take(most).collect())
+}
+
 /// Of these statuses, those that a caller may see. One that never became a job is seen by whoever sees the job of its subject.
 async fn seen(api: &Api, who: &Arc<Who>, mut batch: Vec<Known>) -> Result<Vec<Known>, ApiError> {
     if who.operates() {

@@ -9,6 +9,7 @@ use crate::api::auth::Browser;
 use crate::api::error::ApiError;
 use crate::api::listing::first_jobs;
 use crate::api::reads::{OwnSummary, summary_for};
+use crate::api::status::recent;
 use crate::api::visible;
 use crate::config::tokens::Who;
 use crate::document::write::{self, QueueCounts};
@@ -17,8 +18,9 @@ use crate::sources::registry::{SourceView, SourcesView};
 use axum::extract::State;
 use axum::response::Response;
 use forebay_engine::engine::Engine;
+use forebay_kernel::effect::Status;
 use forebay_kernel::state::State as EngineState;
-use forebay_kernel::units::{Rate, Span};
+use forebay_kernel::units::{Rate, Span, Timestamp};
 use forebay_wire::document::views::{BrakeView, JobView, QueueView, Summary};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,6 +30,9 @@ const SHOWN: usize = 200;
 
 /// Queues shown: those that wait for most GPUs first.
 const MOST_QUEUES: usize = 50;
+
+/// Of what happened to jobs, the last so many.
+const MOST_RECENT: usize = 20;
 
 /// The page loads itself again this often.
 const RELOAD_S: u32 = 10;
@@ -39,6 +44,8 @@ struct Overview {
     /// Queues that are not shown.
     more_queues: usize,
     nodes: BTreeMap<NodeGroupKey, NodeGroup>,
+    /// What happened to jobs last, newest first.
+    recent: Vec<Arc<Status>>,
 }
 
 /// A queue, and why its first job waits.
@@ -71,7 +78,8 @@ pub(in crate::api) async fn page(State(api): State<Api>, Browser(who): Browser) 
     let sources = if who.operates() { api.sources.view(&api.handle) } else { SourcesView::default() };
     let OwnSummary { summary, .. } = summary_for(&api, &who).await?;
     let judge = Arc::clone(&who);
-    let overview = api.ask(&who, move |engine, _| overview(engine, &judge)).await?;
+    let mut overview = api.ask(&who, move |engine, _| overview(engine, &judge)).await?;
+    overview.recent = recent(&api, &who, MOST_RECENT).await?;
     let jobs = first_jobs(&api, &who, SHOWN).await?;
     Ok(answer(html(&summary, &overview, &sources, &jobs)))
 }
@@ -99,7 +107,12 @@ fn overview(engine: &Engine, who: &Who) -> Overview {
         let why = reason.unwrap_or_else(|| booked.to_owned());
         QueueLine { view, head_wait: count.head_wait, why }
     };
-    Overview { queues: views.into_iter().map(line).collect(), more_queues, nodes: node_groups(state) }
+    Overview {
+        queues: views.into_iter().map(line).collect(),
+        more_queues,
+        nodes: node_groups(state),
+        recent: Vec::new(),
+    }
 }
 
 fn node_groups(state: &EngineState) -> BTreeMap<NodeGroupKey, NodeGroup> {
@@ -172,6 +185,9 @@ fn html(summary: &Summary, overview: &Overview, sources: &SourcesView, jobs: &[J
     if !sources.sources.is_empty() {
         sources_table(sources).write(&mut body);
     }
+    if !overview.recent.is_empty() {
+        recent_table(Timestamp(summary.now_s.0), &overview.recent).write(&mut body);
+    }
     jobs_table(summary, jobs).write(&mut body);
     let detail = format!("policy {}", summary.policy);
     document(&Page { name: "Now", detail: &detail, reload_s: Some(RELOAD_S) }, &body)
@@ -225,6 +241,23 @@ fn nodes_table(nodes: &BTreeMap<NodeGroupKey, NodeGroup>) -> Table {
     };
     let headings = ["Pool", "Type", "Capacity", "Nodes", "Booting", "Empty", "GPUs", "GPUs free", "USD/h"];
     Table::new("Nodes", headings, nodes.iter().map(row))
+}
+
+/// What happened to jobs last.
+fn recent_table(now: Timestamp, recent: &[Arc<Status>]) -> Table {
+    let row = |status: &Arc<Status>| {
+        let ago = now.since(status.at).0 / 1000;
+        [
+            Cell::figure(seconds(ago as f64)),
+            Cell::text(short(&status.subject, 60)),
+            Cell::coloured(status.kind.as_str()),
+            Cell {
+                class: "why".to_owned(),
+                ..Cell::text(status.reason.map(|reason| short(&reason.to_string(), 300)).unwrap_or_default())
+            },
+        ]
+    };
+    Table::new("What happened last", ["Ago", "Subject", "What", "Why"], recent.iter().map(row))
 }
 
 fn jobs_table(summary: &Summary, jobs: &[JobView]) -> Table {
@@ -306,7 +339,24 @@ mod tests {
         let view = serde_json::from_value(queue).expect("a queue");
         let queues = vec![QueueLine { view, head_wait: Span(90_000), why: "wants <b>".into() }];
         let key = NodeGroupKey { pool: "<b>".into(), instance_type: "<img".into(), capacity: "spot" };
-        let overview = Overview { queues, more_queues: 2, nodes: [(key, NodeGroup::default())].into() };
+        let overview = Overview {
+            queues,
+            more_queues: 2,
+            nodes: [(key, NodeGroup::default())].into(),
+            recent: vec![Arc::new(status)],
+        };
+        let status = Status {
+            number: 1,
+            at: Timestamp(0),
+            tenant: "default".into(),
+            subject: "<img".into(),
+            job: None,
+            attempt: forebay_kernel::ids::Attempt(0),
+            seq: 0,
+            kind: forebay_kernel::effect::StatusKind::Rejected,
+            reason: None,
+            run: None,
+        };
         let source = serde_json::json!({ "sources": [{ "name": "kafka:<b>", "direction": "in", "channels": [], "condition": "failing\"><img",
             "why": "topic <script>", "backlog": null, "backlogs": {}, "restarts": 0, "missed": 0, "remarks": [] }] });
         let sources: SourcesView = serde_json::from_value(source).expect("a source");
@@ -327,7 +377,7 @@ mod tests {
         let cells = page.matches("<td ").count();
         assert_eq!(
             (page.matches("<td role=\"cell\" data-h=\"").count(), page.matches("<section ").count()),
-            (cells, 5)
+            (cells, 6)
         );
     }
 }
