@@ -236,6 +236,6 @@ mod tests {
         tiles(&mut body, &[Tile { name: "Spend", value: bad.into(), detail: bad.into() }]);
         let page = document(&Page { name: "Now", detail: bad, reload_s: None }, &body);
         assert!(!page.contains("<script>") && !page.contains("'x'") && !page.contains('\u{202e}'), "{page}");
-        assert_eq!(page.matches("alert(&#39;x&#39;)").count(), 13, "{page}");
+        assert_eq!(page.matches("alert(&#39;x&#39;)").count(), 15, "{page}");
     }
 }

@@ -339,12 +339,6 @@ mod tests {
         let view = serde_json::from_value(queue).expect("a queue");
         let queues = vec![QueueLine { view, head_wait: Span(90_000), why: "wants <b>".into() }];
         let key = NodeGroupKey { pool: "<b>".into(), instance_type: "<img".into(), capacity: "spot" };
-        let overview = Overview {
-            queues,
-            more_queues: 2,
-            nodes: [(key, NodeGroup::default())].into(),
-            recent: vec![Arc::new(status)],
-        };
         let status = Status {
             number: 1,
             at: Timestamp(0),
@@ -356,6 +350,12 @@ mod tests {
             kind: forebay_kernel::effect::StatusKind::Rejected,
             reason: None,
             run: None,
+        };
+        let overview = Overview {
+            queues,
+            more_queues: 2,
+            nodes: [(key, NodeGroup::default())].into(),
+            recent: vec![Arc::new(status)],
         };
         let source = serde_json::json!({ "sources": [{ "name": "kafka:<b>", "direction": "in", "channels": [], "condition": "failing\"><img",
             "why": "topic <script>", "backlog": null, "backlogs": {}, "restarts": 0, "missed": 0, "remarks": [] }] });
