@@ -16,7 +16,7 @@ use crate::config::tokens::Who;
 use crate::document::write::{self, job_number};
 use crate::driver::{Accepted, ItemOutcome, LiveProgress, MOST_EVENTS, SubmittedItem};
 use crate::intake::rejected::refused_path;
-use crate::show::figures::short;
+use crate::show::figures::{length, short};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
@@ -200,7 +200,7 @@ async fn submit(api: &Api, who: &Arc<Who>, mut asked: Vec<Asked>, mut taken: Tak
 fn past_deadline(event: &Event, now: Timestamp) -> Option<String> {
     let (Event::JobSubmitted(spec) | Event::JobSubmittedAgain { spec, .. }) = event else { return None };
     let over = spec.deadline.filter(|deadline| *deadline <= now)?;
-    let ago = crate::show::figures::seconds((now.since(over).0 / 1000) as f64);
+    let ago = length(now.since(over).0);
     Some(format!("`data.deadline` was over {ago} ago: the job runs as one without a deadline and is counted as missed"))
 }
 

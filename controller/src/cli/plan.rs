@@ -9,7 +9,7 @@ use super::outcome::{Exit, Failure, print, print_json, read};
 use crate::document::plan::{plan, plan_until_steady};
 use crate::document::state::load;
 use crate::document::steady::MOST_PASSES;
-use crate::show::figures::{seconds, short};
+use crate::show::figures::{length, short};
 use crate::show::table::TextTable;
 use forebay_catalog::Catalogue;
 use forebay_wire::document::memory::PlaceView;
@@ -56,7 +56,7 @@ fn shown(planned: &PlanDocument, out: Output) -> String {
         None => text.push_str(&format!("{}\n", decided(&planned.decisions, out))),
         Some(passes) => {
             for (nth, pass) in (1..).zip(passes) {
-                let heading = format!("pass {nth} at {}", seconds((pass.at_s.0 / 1000) as f64));
+                let heading = format!("pass {nth} at {}", length(pass.at_s.0));
                 text.push_str(&format!("{}\n{}\n\n", out.paint.strong(&heading), decided(&pass.decisions, out)));
             }
             let end = if planned.steady == Some(true) { "nothing more is decided" } else { "it does not come to rest" };
@@ -70,7 +70,7 @@ fn shown(planned: &PlanDocument, out: Output) -> String {
     let table = TextTable::of(&planned.pending, out.paint)
         .left("WAITS", |p| named(&p.job, p.subject.as_ref()))
         .left("REASON", |p| p.reason.clone())
-        .right("ETA", |p| p.eta_s.map_or_else(|| "-".to_owned(), |s| seconds((s.0 / 1000) as f64)))
+        .right("ETA", |p| p.eta_s.map_or_else(|| "-".to_owned(), |s| length(s.0)))
         .left("", |p| p.message.clone());
     text.push_str(&format!("\n{}\n", table.text()));
     text

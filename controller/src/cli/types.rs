@@ -5,7 +5,7 @@
 use super::Output;
 use super::args::TypesArgs;
 use super::outcome::{Exit, Failure, print, print_json};
-use crate::show::figures::{gpus, number, seconds};
+use crate::show::figures::{gpus, length, number};
 use crate::show::table::TextTable;
 use forebay_catalog::{Catalogue, PriceRow};
 use serde::Serialize;
@@ -111,7 +111,7 @@ pub(super) fn run(args: &TypesArgs, out: Output) -> Result<Exit, Failure> {
         .where_it_fits()
         .right("USD/H", |row| number(usd(row.on_demand_micros_per_hour), 3))
         .right("SPOT USD/H", |row| number(usd(row.spot_micros_per_hour()), 3))
-        .right("BOOT", |row| seconds((row.boot_ms / 1000) as f64))
+        .right("BOOT", |row| length(row.boot_ms))
         .where_it_fits()
         .left("NVLINK", |row| if row.nvlink { "yes".to_owned() } else { "-".to_owned() })
         .where_it_fits()

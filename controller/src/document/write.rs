@@ -293,7 +293,12 @@ pub fn queue_counts(state: &State) -> BTreeMap<QueueId, QueueCounts> {
 /// All queues: those that the policy names, and those that jobs named.
 #[must_use]
 pub fn queues(state: &State) -> Vec<QueueView> {
-    let counts = queue_counts(state);
+    counted_queues(state, &queue_counts(state))
+}
+
+/// The same, by counts that are known already.
+#[must_use]
+pub fn counted_queues(state: &State, counts: &BTreeMap<QueueId, QueueCounts>) -> Vec<QueueView> {
     let mut views: BTreeMap<&str, QueueView> = BTreeMap::new();
     for (path, rule) in state.policy().iter().flat_map(|p| &p.queues) {
         views.insert(path, queue_view(state, path, true, Some(rule), QueueCounts::default()));

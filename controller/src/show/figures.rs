@@ -49,6 +49,12 @@ pub fn percent(part: f64) -> String {
     format!("{} %", number(part * 100.0, 1))
 }
 
+/// A length of time in milliseconds, told as [`seconds`] tells it, the last of them whole.
+#[must_use]
+pub fn length(ms: u64) -> String {
+    seconds((ms / 1000) as f64)
+}
+
 /// A length of time in at most two units: `45s`, `12m30s`, `3h05m`, `2d04h`.
 #[must_use]
 pub fn seconds(s: f64) -> String {
@@ -115,6 +121,7 @@ mod tests {
         for (s, text) in cases {
             assert_eq!(seconds(s), text, "{s}");
         }
+        assert_eq!((length(2_999), length(60_000)), ("2s".to_owned(), "1m".to_owned()));
     }
 
     #[test]

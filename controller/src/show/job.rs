@@ -8,7 +8,7 @@
 //! Never: guesses what a status that is not kept any more has said.
 
 use super::colour::Paint;
-use super::figures::{number, seconds, short};
+use super::figures::{length, number, seconds, short};
 use super::lists;
 use super::table::TextTable;
 use crate::api::jobs::OneJob;
@@ -140,9 +140,7 @@ pub fn text(record: &JobRecord, paint: Paint) -> String {
     let mut about = vec![format!("queue {}", short(&view.queue, 60))];
     about.extend(view.tier.as_ref().map(|tier| format!("tier {}", short(tier, 30))));
     about.extend(view.pool.as_ref().map(|pool| format!("pool {}", short(pool, 30))));
-    about.extend(
-        view.progress_s.filter(|done| done.0 > 0).map(|done| format!("{} saved", seconds((done.0 / 1000) as f64))),
-    );
+    about.extend(view.progress_s.filter(|done| done.0 > 0).map(|done| format!("{} saved", length(done.0))));
     about.extend(view.labels.iter().map(|(name, value)| format!("{}={}", short(name, 30), short(value, 40))));
     parts.push(about.join(", "));
     parts.extend(job.kubernetes.iter().map(|note| format!("kubernetes: {}", short(note, 400))));

@@ -3,7 +3,7 @@
 //! Never: a line that the terminal breaks, as long as there is a column to leave out.
 
 use super::colour::Paint;
-use super::figures::{gpus, number, seconds, short};
+use super::figures::{gpus, length, number, short};
 use super::table::{ShownColumns, TextTable, UnknownColumn};
 use crate::api::brakes::Brakes;
 use crate::clock::instant;
@@ -39,7 +39,7 @@ pub fn jobs(list: &[JobView], now: Seconds, columns: &ShownColumns, paint: Paint
         .where_asked()
         .right("AGE", move |job| time(job.submit_s))
         .where_asked()
-        .right("SAVED", |job| job.progress_s.map_or_else(|| "-".to_owned(), |at| seconds((at.0 / 1000) as f64)))
+        .right("SAVED", |job| job.progress_s.map_or_else(|| "-".to_owned(), |at| length(at.0)))
         .where_asked()
         .left("POOL", |job| short(job.pool.as_deref().unwrap_or("-"), 16))
         .where_asked()
@@ -74,7 +74,7 @@ fn phase(phase: JobPhase, paint: Paint) -> String {
 }
 
 fn age(since: Seconds, now: Seconds) -> String {
-    seconds((now.0.saturating_sub(since.0) / 1000) as f64)
+    length(now.0.saturating_sub(since.0))
 }
 
 /// What operators have stopped, one a line.
@@ -86,7 +86,7 @@ pub fn brakes(found: &Brakes, columns: &ShownColumns, paint: Paint) -> Result<St
         return Ok("nothing is stopped".to_owned());
     }
     let now = found.now_s;
-    let left = move |at: Seconds| format!("in {}", seconds((at.0.saturating_sub(now.0) / 1000) as f64));
+    let left = move |at: Seconds| format!("in {}", length(at.0.saturating_sub(now.0)));
     let table = TextTable::of(&found.brakes, paint)
         .left("STOPPED", move |brake| paint.warn(&brake.brake))
         .left("TARGET", |brake| short(brake.target.as_deref().unwrap_or("-"), 28))
@@ -234,7 +234,7 @@ pub fn why(job: &JobView, now: Seconds, paint: Paint) -> String {
             lines.push(format!("  {name}: {value}"));
         }
         if let Some(eta) = reason.eta_s {
-            lines.push(format!("expected to move on in {}", seconds((eta.0 / 1000) as f64)));
+            lines.push(format!("expected to move on in {}", length(eta.0)));
         }
     } else if job.phase == JobPhase::Running {
         lines.push(format!("runs on {}", job.nodes.join(", ")));

@@ -2,7 +2,7 @@
 //!
 //! Never: a time without how far it is to be trusted.
 
-use super::figures::seconds;
+use super::figures::length;
 use crate::api::starts::StartView;
 use forebay_wire::document::seconds::Seconds;
 
@@ -14,7 +14,7 @@ pub fn outlook(position: Option<u64>, start: Option<&StartView>) -> Vec<String> 
 }
 
 fn expected(start: &StartView) -> String {
-    let time = |s: Seconds| seconds((s.0 / 1000) as f64);
+    let time = |s: Seconds| length(s.0);
     match start {
         StartView { unknown: Some(why), .. } => format!("when it starts cannot be said: {why}"),
         StartView { after_s: Some(after), .. } => {

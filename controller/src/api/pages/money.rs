@@ -188,14 +188,12 @@ impl Money {
         for (at, row) in self.of.iter().enumerate() {
             let others: Vec<&CostSubset> =
                 self.of.iter().enumerate().filter(|(n, _)| *n != at).map(|(_, o)| o).collect();
+            let and = if at == 0 { "" } else { " and " };
+            let (by, key) = (escaped(&row.by.to_string()), escaped(&short(&row.key, KEY)));
+            let without = escaped(&self.link(&self.range, &others));
             let _ = write!(
                 body,
-                "{}{} <q>{}</q> (<a href=\"{}\" aria-label=\"all {}s again\">all</a>)",
-                if at == 0 { "" } else { " and " },
-                escaped(&row.by.to_string()),
-                escaped(&short(&row.key, KEY)),
-                escaped(&self.link(&self.range, &others)),
-                escaped(&row.by.to_string()),
+                "{and}{by} <q>{key}</q> (<a href=\"{without}\" aria-label=\"not only {by} {key}\">not only</a>)"
             );
         }
         body.push_str("</h2>");
@@ -356,13 +354,19 @@ impl Money {
             }
         }
         for row in &self.of {
-            let _ = write!(command, " --of '{}'", short(&row.to_string(), 2 * KEY));
+            let _ = write!(command, " --of {}", word(&row.to_string()));
         }
         format!(
             "The same figures: {command}. These are charges for capacity; storage, transfer and taxes are not included. What the same work would have cost \
              under another policy: forebay journal export --trace, then forebay simulate."
         )
     }
+}
+
+/// A text as one word of a shell, whatever is in it: names come from outside, and people paste commands.
+fn word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=".contains(c);
+    if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
 /// What cannot be shown, and how to mend it.
@@ -398,5 +402,32 @@ fn range_text(range: &CostRange) -> String {
         (Some(from), None) => format!("from {from} on"),
         (None, Some(to)) => format!("before {to}"),
         (Some(from), Some(to)) => format!("from {from} to {to}, that excluded"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_is_pasted_runs_nothing_of_a_name() {
+        assert_eq!(word("queue=a/b"), "queue=a/b");
+        assert_eq!(word("kind=(no job)"), "'kind=(no job)'");
+        let name = "queue=x'; rm -rf ~; '$(id)`id`";
+        let said = std::process::Command::new("sh").args(["-c", &format!("printf %s {}", word(name))]).output();
+        assert_eq!(String::from_utf8_lossy(&said.expect("a shell").stdout), name);
+    }
+
+    #[test]
+    fn what_a_form_leaves_empty_is_not_asked_for() {
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let asked = |pairs: &[(String, String)]| MoneyQuery::read(pairs.to_vec());
+        let all =
+            asked(&[pair("from", ""), pair("to", ""), pair("split", "queue"), pair("of", "capacity=spot")]).unwrap();
+        assert!(all.ranged && all.cost.range.is_all() && all.split.as_deref() == Some("queue"));
+        assert_eq!(all.cost.of.iter().map(ToString::to_string).collect::<Vec<_>>(), ["capacity=spot"]);
+        assert!(!asked(&[]).unwrap().ranged, "without a range it is the last days");
+        let refused = asked(&[pair("colour", "red")]).err().expect("nobody knows it");
+        assert_eq!(refused.code(), "BadQuery");
     }
 }

@@ -13,7 +13,7 @@ use crate::api::status::recent;
 use crate::api::visible;
 use crate::config::tokens::Who;
 use crate::document::write::{self, QueueCounts};
-use crate::show::figures::{count, gpus, number, percent, seconds, short, usd};
+use crate::show::figures::{count, gpus, length, number, percent, short, usd};
 use crate::sources::registry::{SourceView, SourcesView};
 use axum::extract::State;
 use axum::response::Response;
@@ -92,7 +92,7 @@ fn overview(engine: &Engine, who: &Who) -> Overview {
         .iter()
         .map(|(id, queue)| (queue.path.as_str(), counts.get(&id).copied().unwrap_or_default()))
         .collect();
-    let mut views = write::queues(state);
+    let mut views = write::counted_queues(state, &counts);
     views.retain(|view| visible::queue_takes(state, who, &view.queue));
     views.sort_by(|a, b| b.gpus_waiting.total_cmp(&a.gpus_waiting).then(b.waiting.cmp(&a.waiting)));
     let more_queues = views.len().saturating_sub(MOST_QUEUES);
@@ -197,20 +197,15 @@ fn html(summary: &Summary, overview: &Overview, sources: &SourcesView, jobs: &[J
 fn queues_table(overview: &Overview) -> Table {
     let row = |line: &QueueLine| {
         let view = &line.view;
-        let quota = |of: fn(&forebay_wire::document::views::QuotaView) -> f64| view.quota.iter().map(of).sum::<f64>();
-        let (promised, used) =
-            (view.quota.iter().filter_map(|quota| quota.gpus).sum::<f64>(), quota(|quota| quota.used));
+        let promised = view.quota.iter().filter_map(|quota| quota.gpus).sum::<f64>();
+        let used = view.quota.iter().map(|quota| quota.used).sum::<f64>();
         let share = if promised > 0.0 { format!(" ({})", percent(used / promised)) } else { String::new() };
         let held = view.held.as_ref().map(|brake| format!("Stopped by {}. ", short(&brake.by, 60))).unwrap_or_default();
         [
             Cell::text(short(&view.queue, 60)),
             Cell::figure(count(view.waiting)),
             Cell::figure(gpus(view.gpus_waiting)),
-            Cell::figure(if line.head_wait > Span::ZERO {
-                seconds((line.head_wait.0 / 1000) as f64)
-            } else {
-                "-".to_owned()
-            }),
+            Cell::figure(if line.head_wait > Span::ZERO { length(line.head_wait.0) } else { "-".to_owned() }),
             Cell::figure(count(view.running)),
             Cell::figure(format!("{}{share}", gpus(used))),
             Cell { class: "why".to_owned(), ..Cell::text(format!("{held}{}", short(&line.why, 300))) },
@@ -246,9 +241,8 @@ fn nodes_table(nodes: &BTreeMap<NodeGroupKey, NodeGroup>) -> Table {
 /// What happened to jobs last.
 fn recent_table(now: Timestamp, recent: &[Arc<Status>]) -> Table {
     let row = |status: &Arc<Status>| {
-        let ago = now.since(status.at).0 / 1000;
         [
-            Cell::figure(seconds(ago as f64)),
+            Cell::figure(length(now.since(status.at).0)),
             Cell::text(short(&status.subject, 60)),
             Cell::coloured(status.kind.as_str()),
             Cell {
@@ -265,7 +259,7 @@ fn jobs_table(summary: &Summary, jobs: &[JobView]) -> Table {
         format!("{} of {} jobs; those that are not over come first", count(jobs.len() as u64), count(summary.jobs));
     let headings = ["Job", "Subject", "Queue", "Tier", "GPUs", "Phase", "For", "Why"];
     let row = |job: &JobView| {
-        let since = job.since_s.map_or(0, |at| summary.now_s.0.saturating_sub(at.0) / 1000);
+        let since = job.since_s.map_or(0, |at| summary.now_s.0.saturating_sub(at.0));
         let share = f64::from(job.gpus) * f64::from(job.gpu_milli.unwrap_or(1000)) / 1000.0;
         let (code, message) = job.reason.as_ref().map(|r| (r.code.clone(), r.message.clone())).unwrap_or_default();
         [
@@ -275,7 +269,7 @@ fn jobs_table(summary: &Summary, jobs: &[JobView]) -> Table {
             Cell::text(short(job.tier.as_deref().unwrap_or("-"), 30)),
             Cell::figure(gpus(share)),
             Cell::coloured(&job.phase.to_string()),
-            Cell::figure(seconds(since as f64)),
+            Cell::figure(length(since)),
             Cell { title: message, ..Cell::text(code) },
         ]
     };
@@ -285,14 +279,14 @@ fn jobs_table(summary: &Summary, jobs: &[JobView]) -> Table {
 /// What operators have stopped.
 fn brakes_table(summary: &Summary) -> Table {
     let now = summary.now_s.0;
-    let length = |from: u64, to: u64| seconds((to.saturating_sub(from) / 1000) as f64);
+    let between = |from: u64, to: u64| length(to.saturating_sub(from));
     let row = |brake: &BrakeView| {
         [
             Cell { class: "failing".to_owned(), ..Cell::text(&brake.brake) },
             Cell::text(short(brake.target.as_deref().unwrap_or("-"), 60)),
             Cell::text(short(&brake.by, 60)),
-            Cell::figure(length(brake.since_s.0, now)),
-            Cell::figure(brake.until_s.map_or_else(|| "-".to_owned(), |until| length(now, until.0))),
+            Cell::figure(between(brake.since_s.0, now)),
+            Cell::figure(brake.until_s.map_or_else(|| "-".to_owned(), |until| between(now, until.0))),
             Cell::text(short(&brake.why, 300)),
         ]
     };

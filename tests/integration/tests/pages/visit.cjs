@@ -41,12 +41,14 @@ async function visit(browser, { url, token, shots }, { name, path, width, dark, 
     viewport: { width, height: 900 }, colorScheme: dark ? 'dark' : 'light', javaScriptEnabled: script,
     ...(token ? { httpCredentials: { username: 'forebay', password: token, send: 'always' } } : {}),
   });
+  // Its own limit is its starter's.
+  context.setDefaultTimeout(0);
   const page = await context.newPage();
   const said = [];
   page.on('console', (message) => said.push(`${message.type()}: ${message.text()}`));
   page.on('pageerror', (error) => said.push(`error: ${error.message}`));
   page.on('dialog', (dialog) => { said.push(`dialog: ${dialog.message()}`); dialog.dismiss(); });
-  const answer = await page.goto(url + path, { waitUntil: 'load', timeout: 30000 });
+  const answer = await page.goto(url + path, { waitUntil: 'load', timeout: 0 });
   const seen = { name, status: answer.status(), ...(await page.evaluate(read)) };
   await page.screenshot({ path: `${shots}/${name}.png`, fullPage: true });
   if (script) {
@@ -74,7 +76,7 @@ async function visit(browser, { url, token, shots }, { name, path, width, dark, 
 
 (async () => {
   const asked = JSON.parse(process.argv[2]);
-  const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: QUIET });
+  const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: QUIET, timeout: 0 });
   const seen = [];
   for (const one of asked.visits) seen.push(await visit(browser, asked, one));
   await browser.close();
