@@ -36,7 +36,7 @@ use std::sync::Arc;
 pub(super) const TRIES: u32 = 3;
 
 /// What is asked for.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(super) struct CostQuery {
     /// By what, as it was written.
     pub by: Option<String>,
@@ -79,15 +79,11 @@ pub(super) async fn cost(
 ) -> Result<Json<CostDocument>, ApiError> {
     let CostQuery { by, range, spread, of } = CostQuery::read(query(asked)?, |_, _| false)?;
     let by: CostBy = by.as_deref().unwrap_or("queue").parse().map_err(bad)?;
-    let scope = match (of, spread) {
-        (of, true) if !of.is_empty() => {
-            let remedy = "ask for one of them: `of` has only the part that is its own";
-            return Err(ApiError::bad("BadQuery", "`of` and `spread` do not go together", remedy));
-        }
-        (_, true) => BillScope::Spread,
-        (of, false) if of.is_empty() => BillScope::All,
-        (of, false) => BillScope::Of(of),
-    };
+    if spread && !of.is_empty() {
+        let remedy = "ask for one of them: `of` has only the part that is its own";
+        return Err(ApiError::bad("BadQuery", "`of` and `spread` do not go together", remedy));
+    }
+    let scope = BillScope::asked(of, spread);
     if scope == BillScope::Spread && !who.operates() {
         let remedy = "leave `spread` out, or ask with a token that has the role `operate`";
         return Err(ApiError::new(403, "RoleMissing", "what was nobody's is for operators to see", remedy));

@@ -6,7 +6,7 @@
 //! Never: authentication. That is the business of tokens.
 
 use super::error::ApiError;
-use super::pages::PATHS;
+use super::pages::PAGES;
 use axum::extract::Request;
 use axum::http::{HeaderName, Method, header};
 use axum::middleware::Next;
@@ -40,7 +40,7 @@ fn judge<B>(listening: SocketAddr, open: bool, request: &axum::http::Request<B>)
     let is_link = text(HeaderName::from_static("sec-fetch-mode")) == Some("navigate")
         && text(HeaderName::from_static("sec-fetch-dest")) == Some("document")
         && request.method() == Method::GET
-        && PATHS.contains(&request.uri().path());
+        && PAGES.iter().any(|(_, path)| *path == request.uri().path());
     let origin = text(header::ORIGIN);
     if headers.contains_key(header::ORIGIN) && origin.is_none() || foreign && !is_link {
         return Err(foreign_origin());

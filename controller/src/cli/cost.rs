@@ -22,11 +22,8 @@ pub(super) fn run(args: &CostArgs, out: Output) -> Result<Exit, Failure> {
     }
     let by: CostBy = args.by.parse().map_err(|e| Failure::input(format_args!("--by {e}")))?;
     let of: Result<Vec<CostSubset>, _> = args.of.iter().map(|row| row.parse()).collect();
-    let scope = match of.map_err(|e| Failure::input(format_args!("--of {e}")))? {
-        rows if !rows.is_empty() => BillScope::Of(rows),
-        _ if args.spread => BillScope::Spread,
-        _ => BillScope::All,
-    };
+    let of = of.map_err(|e| Failure::input(format_args!("--of {e}")))?;
+    let scope = BillScope::asked(of, args.spread);
     let bill = match &args.data {
         Some(folder) => of_folder(folder, &by, &range, &scope).map_err(failure)?,
         None => {

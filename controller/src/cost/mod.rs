@@ -27,13 +27,13 @@ pub use group::{CostBy, CostByFault, bill, job_cost};
 pub use range::{CostRange, CostRangeFault, Slots};
 pub use spread::{SpreadFault, spread_bill};
 pub use subset::{CostSubset, CostSubsetFault};
-pub use timeline::{PriceComparison, Timeline, TimelinePeriod, TimelineStep};
+pub use timeline::{PriceComparison, Timeline, TimelinePeriod};
 
 use crate::journal::{JournalError, SpendTotals, read_folder_spend};
 use forebay_kernel::ids::JobId;
 use forebay_kernel::state::billing::BilledJob;
 use forebay_sim::score::money::largest_remainders;
-use forebay_wire::document::cost::{CostDocument, CostRow};
+use forebay_wire::document::cost::CostDocument;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -66,6 +66,18 @@ pub enum BillScope {
     Of(Vec<CostSubset>),
 }
 
+impl BillScope {
+    /// Of these rows, where there are any, else of everything, spread or not.
+    #[must_use]
+    pub fn asked(of: Vec<CostSubset>, spread: bool) -> BillScope {
+        match (of, spread) {
+            (of, _) if !of.is_empty() => BillScope::Of(of),
+            (_, true) => BillScope::Spread,
+            (_, false) => BillScope::All,
+        }
+    }
+}
+
 /// The rows of a whole bill are not what the ledger says that all nodes cost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
@@ -83,9 +95,14 @@ pub struct Unbalanced {
 #[must_use]
 pub fn cents_of_rows(bill: &CostDocument) -> (Vec<i128>, i128) {
     let micro = |usd: f64| (usd * 1e6).round() as i128;
-    let parts = |row: &CostRow| (micro(row.cost_usd).div_euclid(10_000), micro(row.cost_usd).rem_euclid(10_000));
-    let parts: Vec<(i128, i128)> = bill.rows.iter().map(parts).collect();
-    let total = (micro(bill.total_usd) + 5_000).div_euclid(10_000);
+    let rows: Vec<i128> = bill.rows.iter().map(|row| micro(row.cost_usd)).collect();
+    cents(&rows, micro(bill.total_usd))
+}
+
+/// Micro-dollars that add up to a total, in cents that add up to it in cents, and that.
+fn cents(micro: &[i128], total: i128) -> (Vec<i128>, i128) {
+    let parts: Vec<(i128, i128)> = micro.iter().map(|m| (m.div_euclid(10_000), m.rem_euclid(10_000))).collect();
+    let total = (total + 5_000).div_euclid(10_000);
     (largest_remainders(&parts, total), total)
 }
 

@@ -3,6 +3,7 @@
 //! Never: a period left out in which nothing was spent, for a plot would close the gap.
 
 use super::basis::CostBasis;
+use super::cents;
 use super::group::{CostBy, Sum, row_key};
 use super::range::CostRange;
 use forebay_journal::SpendTotals;
@@ -10,7 +11,7 @@ use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::ids::JobId;
 use forebay_kernel::state::billing::BilledJob;
 use forebay_kernel::units::{HOUR_MS, Timestamp};
-use forebay_sim::score::money::{Exact, largest_remainders, rounded_rows};
+use forebay_sim::score::money::{Exact, rounded_rows};
 use std::collections::BTreeMap;
 
 /// Columns of their own at most: as many as people can tell apart by colour. The rest is one column.
@@ -22,8 +23,6 @@ const MOST_HOURS: i64 = 72;
 /// What was spent over time.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Timeline {
-    /// How long a period is.
-    pub step: TimelineStep,
     /// What the columns are, dearest first; the last may be all others.
     pub columns: Vec<String>,
     /// Hours or days, in order.
@@ -31,10 +30,9 @@ pub struct Timeline {
 }
 
 /// How long a period is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum TimelineStep {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum TimelineStep {
     /// An hour.
-    #[default]
     Hour,
     /// A day of the billing zone.
     Day,
@@ -164,18 +162,12 @@ fn table(cells: Cells, step: TimelineStep) -> Timeline {
         }
         periods.push(period);
     }
-    let cents = cents(&costs);
+    let (micro, total) = rounded_rows(&costs);
+    let (cents, _) = cents(&micro, total);
     for (period, cents) in periods.iter_mut().zip(cents.chunks(columns.len().max(1))) {
         period.cents = cents.to_vec();
     }
-    Timeline { step, columns, periods }
-}
-
-/// In cents that add up to the total in cents.
-fn cents(costs: &[Exact]) -> Vec<i128> {
-    let (micro, total) = rounded_rows(costs);
-    let parts: Vec<(i128, i128)> = micro.iter().map(|m| (m.div_euclid(10_000), m.rem_euclid(10_000))).collect();
-    largest_remainders(&parts, (total + 5_000).div_euclid(10_000))
+    Timeline { columns, periods }
 }
 
 fn name(begins: Option<i64>, step: TimelineStep) -> String {

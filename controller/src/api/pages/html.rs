@@ -2,6 +2,7 @@
 //!
 //! Never: a text that is not escaped. What comes in is text, and [`escaped`] where it is written.
 
+use super::PAGES;
 use forebay_quantity::is_unseen;
 use std::fmt::Write as _;
 
@@ -14,9 +15,6 @@ pub(super) struct Page<'a> {
     /// So often it loads itself again, in seconds.
     pub reload_s: Option<u32>,
 }
-
-/// The pages, by name and path.
-const PAGES: [(&str, &str); 2] = [("Now", "/"), ("Money", "/money")];
 
 /// Text as HTML text or attribute value.
 pub(super) fn escaped(text: &str) -> String {

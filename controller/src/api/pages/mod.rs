@@ -18,8 +18,8 @@ use axum::extract::Path;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
-/// The pages' paths, where a link of another site may lead.
-pub(super) const PATHS: [&str; 2] = ["/", "/money"];
+/// The pages, by name and path. A link of another site may lead to them.
+pub(super) const PAGES: [(&str, &str); 2] = [("Now", "/"), ("Money", "/money")];
 
 /// What a page may load: what is served here. It may send a form here, and be framed nowhere.
 const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; \

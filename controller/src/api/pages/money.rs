@@ -40,7 +40,6 @@ const DAYS: u32 = 7;
 const KEY: usize = 60;
 
 /// What the page was asked for.
-#[derive(Clone, Default)]
 struct MoneyQuery {
     cost: CostQuery,
     /// Whether a range was named, or all of it.
@@ -149,10 +148,9 @@ impl Money {
     /// From when to when, and by what the plot is split.
     fn form(&self, body: &mut String) {
         let _ = write!(body, "<form action=\"/money\" method=\"get\"><nav aria-label=\"Ranges\"><ul>");
-        let of: String = self.of.iter().map(|row| format!("&of={}", encoded(&row.to_string()))).collect();
-        let split = encoded(&self.split.to_string());
-        for (name, range) in [("Last 7 days", ""), ("Since the beginning", "&from=")] {
-            let link = escaped(&format!("/money?split={split}{of}{range}"));
+        let of: Vec<&CostSubset> = self.of.iter().collect();
+        for (name, range) in [("Last 7 days", None), ("Since the beginning", Some(&CostRange::default()))] {
+            let link = escaped(&self.link(range, &of));
             let _ = write!(body, "<li><a href=\"{link}\">{name}</a></li>");
         }
         body.push_str("</ul></nav>");
@@ -190,7 +188,7 @@ impl Money {
                 self.of.iter().enumerate().filter(|(n, _)| *n != at).map(|(_, o)| o).collect();
             let and = if at == 0 { "" } else { " and " };
             let (by, key) = (escaped(&row.by.to_string()), escaped(&short(&row.key, KEY)));
-            let without = escaped(&self.link(&self.range, &others));
+            let without = escaped(&self.link(Some(&self.range), &others));
             let _ = write!(
                 body,
                 "{and}{by} <q>{key}</q> (<a href=\"{without}\" aria-label=\"not only {by} {key}\">not only</a>)"
@@ -199,11 +197,13 @@ impl Money {
         body.push_str("</h2>");
     }
 
-    /// This page of another range and other rows.
-    fn link(&self, range: &CostRange, of: &[&CostSubset]) -> String {
+    /// This page of another range, or the last days, and other rows.
+    fn link(&self, range: Option<&CostRange>, of: &[&CostSubset]) -> String {
         let mut link = format!("/money?split={}", encoded(&self.split.to_string()));
-        let _ = write!(link, "&from={}", encoded(range.from.as_deref().unwrap_or_default()));
-        if let Some(to) = &range.to {
+        if let Some(range) = range {
+            let _ = write!(link, "&from={}", encoded(range.from.as_deref().unwrap_or_default()));
+        }
+        if let Some(to) = range.and_then(|range| range.to.as_ref()) {
             let _ = write!(link, "&to={}", encoded(to));
         }
         for row in of {
@@ -216,7 +216,7 @@ impl Money {
     fn link_into(&self, by: &CostBy, key: &str) -> String {
         let row = CostSubset { by: by.clone(), key: key.to_owned() };
         let all: Vec<&CostSubset> = self.of.iter().chain([&row]).collect();
-        self.link(&self.range, &all)
+        self.link(Some(&self.range), &all)
     }
 
     fn tiles(&self) -> Vec<Tile> {
@@ -277,7 +277,7 @@ impl Money {
         headings.push(Heading { text: "Spot ratio, %".to_owned(), plot: "line" });
         let of: Vec<&CostSubset> = self.of.iter().collect();
         let row = |period: &TimelinePeriod| {
-            let link = period.range.as_ref().map(|range| self.link(range, &of)).unwrap_or_default();
+            let link = period.range.as_ref().map(|range| self.link(Some(range), &of)).unwrap_or_default();
             let mut cells = vec![Cell { time: period.begins_local_s, link, ..Cell::text(&period.name) }];
             cells.extend(period.cents.iter().map(|cents| money(*cents)));
             cells.push(money(period.total_cents()));
