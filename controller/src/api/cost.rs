@@ -83,7 +83,7 @@ pub(super) async fn cost(
         let remedy = "ask for one of them: `of` has only the part that is its own";
         return Err(ApiError::bad("BadQuery", "`of` and `spread` do not go together", remedy));
     }
-    let scope = BillScope::asked(of, spread);
+    let scope = BillScope::of_or(of, if spread { BillScope::Spread } else { BillScope::All });
     if scope == BillScope::Spread && !who.operates() {
         let remedy = "leave `spread` out, or ask with a token that has the role `operate`";
         return Err(ApiError::new(403, "RoleMissing", "what was nobody's is for operators to see", remedy));

@@ -23,7 +23,7 @@ pub(super) fn run(args: &CostArgs, out: Output) -> Result<Exit, Failure> {
     let by: CostBy = args.by.parse().map_err(|e| Failure::input(format_args!("--by {e}")))?;
     let of: Result<Vec<CostSubset>, _> = args.of.iter().map(|row| row.parse()).collect();
     let of = of.map_err(|e| Failure::input(format_args!("--of {e}")))?;
-    let scope = BillScope::asked(of, args.spread);
+    let scope = BillScope::of_or(of, if args.spread { BillScope::Spread } else { BillScope::All });
     let bill = match &args.data {
         Some(folder) => of_folder(folder, &by, &range, &scope).map_err(failure)?,
         None => {

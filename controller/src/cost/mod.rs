@@ -67,14 +67,10 @@ pub enum BillScope {
 }
 
 impl BillScope {
-    /// Of these rows, where there are any, else of everything, spread or not.
+    /// Of these rows; or, where there are none, this.
     #[must_use]
-    pub fn asked(of: Vec<CostSubset>, spread: bool) -> BillScope {
-        match (of, spread) {
-            (of, _) if !of.is_empty() => BillScope::Of(of),
-            (_, true) => BillScope::Spread,
-            (_, false) => BillScope::All,
-        }
+    pub fn of_or(of: Vec<CostSubset>, otherwise: BillScope) -> BillScope {
+        if of.is_empty() { otherwise } else { BillScope::Of(of) }
     }
 }
 
