@@ -141,7 +141,7 @@ const NEEDS: [Need; 13] = [
     },
     Need {
         name: "Python 3.13",
-        why: "LocalStack and cfn-lint run on it",
+        why: "LocalStack, cfn-lint and focus-validator run on it",
         scope: Scope::Parts,
         probe: tool("python3.13, on the path or in pyenv", || tools::python().is_ok()),
         // Where Debian's own is another version, this changes nothing and the text below names what does.

@@ -1,6 +1,8 @@
-//! A past time out of a journal, played again: what the live controller did with a trace is what a simulation of its export comes to.
+//! A past time out of a journal, played again: what the live controller did with a trace is what a simulation of its export comes to. And its bill,
+//! as a FOCUS dataset, read by focus-validator.
 
 use forebay_integration::{Said, Server, root, run};
+use forebay_parts::FocusValidator;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -62,6 +64,25 @@ fn agree(live: &Value, again: &Value, cost_permille: f64) {
     }
 }
 
+/// The bill is a FOCUS dataset for the FinOps Foundation's own checker.
+fn focus_holds(folder: &Path) {
+    let said = run(folder, &["cost", "--focus", "--data", "data"]);
+    assert_eq!(said.code, 0, "{}", said.err);
+    let file = folder.join("focus.csv");
+    std::fs::write(&file, &said.out).expect("writes");
+    let output = FocusValidator::install().expect("focus-validator").validate(&file, "1.2").expect("it runs");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let with = |outcome: &str| -> Vec<&str> {
+        let of = printed.lines().filter_map(|line| line.split_once(": ").filter(|(_, rest)| rest.starts_with(outcome)));
+        of.filter_map(|(rule, _)| rule.split(' ').next_back()).collect()
+    };
+    // It has these two as one rule, of which either may hold: no invoice anywhere, an invoice everywhere.
+    let either = ["InvoiceId-C-004-C", "InvoiceId-C-005-C"];
+    assert_eq!(with("FAIL"), either[..1], "{printed}");
+    let passed = with("PASS");
+    assert!(passed.len() >= 130 && passed.contains(&either[1]) && passed.contains(&"InvoiceId-C-003-C"), "{printed}");
+}
+
 #[test]
 fn a_replay_that_is_exported_and_simulated_costs_and_waits_the_same() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -86,6 +107,7 @@ fn a_day_of_teams_with_a_drought_of_spot_is_played_again() {
     agree(&live, &simulated(folder.path()), 50.0);
     // What the trace cannot say is told.
     assert!(said.err.contains("note: "), "{}", said.err);
+    focus_holds(folder.path());
 }
 
 #[test]

@@ -9,6 +9,8 @@
 //! RBAC is on. The kubeconfig is an administrator's; a test that wants fewer rights makes a service account.
 //! Never: a kubelet, a container, a network between pods, an address beyond loopback, a token on a command line or in `Debug`.
 
+mod kubectl;
+mod kwok;
 mod nodes;
 mod programs;
 mod server;
@@ -31,6 +33,8 @@ use crate::{PartError, http, ports};
 
 pub use nodes::{NodeBridge, NodeBridgeOptions};
 
+use kubectl::Kubectl;
+use kwok::KwokPatience;
 use programs::Programs;
 use server::Server;
 use settings::Ports;
@@ -39,9 +43,6 @@ const PART: &str = "Kubernetes";
 
 /// Five seconds for the API server on two idle cores, many times that where others build.
 const READY_LIMIT: Duration = Duration::from_secs(300);
-
-/// A kubectl that applies a file, or waits for a condition for as long as a test would.
-const KUBECTL_LIMIT: Duration = Duration::from_secs(120);
 
 /// How a Kubernetes is to be started. The default: etcd and the API server alone, on a free port.
 #[derive(Clone, Debug, Default)]
@@ -81,16 +82,18 @@ pub const KWOK_STAGES: &str = include_str!("../kube/stages.yaml");
 
 /// A Kubernetes that was started; ended when dropped, and when the process that holds it ends in whatever way.
 pub struct Kubernetes {
-    kubectl: PathBuf,
+    kubectl: Kubectl,
     ports: Ports,
     url: String,
     secure: Secure,
+    /// Where there is a kwok. Dropped before the servers: fields go in the order in which they stand.
+    kwok_patience: Option<KwokPatience>,
     etcd: Server,
     /// Behind a lock, so that one who shares a Kubernetes may restart it.
     api_server: Mutex<Server>,
     /// kube-controller-manager, kube-scheduler, kwok: those that were asked for.
     others: Vec<Server>,
-    /// Dropped after the servers: fields go in the order in which they stand.
+    /// Dropped after the servers.
     folder: TempDir,
 }
 
@@ -165,8 +168,8 @@ impl Kubernetes {
             others.push(server("kwok", programs.kwok(), settings::kwok(at, ports, kwok)));
         }
         let url = format!("https://127.0.0.1:{}", ports.api_server);
-        let kubectl = programs.kubernetes("kubectl");
-        Ok(Self { kubectl, ports, url, secure, etcd, api_server, others, folder })
+        let kubectl = Kubectl::new(programs.kubernetes("kubectl"), at);
+        Ok(Self { kubectl, ports, url, secure, kwok_patience: None, etcd, api_server, others, folder })
     }
 
     /// Starts all of it in order.
@@ -182,6 +185,8 @@ impl Kubernetes {
             let question = self.question_of(self.others[at].name());
             self.others[at].ready(READY_LIMIT, || question.says_ok())?;
         }
+        let kwok = self.others.iter().find(|server| server.name() == "kwok");
+        self.kwok_patience = kwok.map(|server| KwokPatience::start(self.kubectl.clone(), server.log()));
         Ok(())
     }
 
@@ -217,7 +222,7 @@ impl Kubernetes {
             _ => return Question::Plain { port: self.ports.kwok },
         };
         Question::Tls {
-            kubectl: self.kubectl.clone(),
+            kubectl: self.kubectl_path().to_owned(),
             folder: self.folder.path().to_owned(),
             server: format!("https://127.0.0.1:{port}"),
             path,
@@ -251,7 +256,7 @@ impl Kubernetes {
     /// kubectl of the same version.
     #[must_use]
     pub fn kubectl_path(&self) -> &Path {
-        &self.kubectl
+        self.kubectl.program()
     }
 
     /// Runs kubectl as the administrator, with `input` for a `-f -`. What it printed, both outputs.
@@ -262,22 +267,7 @@ impl Kubernetes {
         if !self.api_server().is_started() {
             return Err(PartError::NotRunning { part: PART });
         }
-        let folder = install::temporary("forebay-kubectl-")?;
-        let [file, log] = ["input", "output"].map(|name| folder.path().join(name));
-        fs::write(&file, input).map_err(PartError::file(&file))?;
-        let mut command = guarded(&self.kubectl);
-        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into()));
-        // What it keeps of the API goes with the Kubernetes.
-        command.env("HOME", self.folder.path()).env("KUBECONFIG", self.kubeconfig());
-        // A guarded program has no input of its own: a file takes the place of `-`.
-        let file = file.to_string_lossy();
-        let mut of_a_file = false;
-        for argument in arguments {
-            command.arg(if of_a_file && *argument == "-" { &file } else { *argument });
-            of_a_file = *argument == "-f";
-        }
-        install::run("kubectl", &mut command, &log, KUBECTL_LIMIT)?;
-        fs::read_to_string(&log).map_err(PartError::file(&log))
+        self.kubectl.run(arguments, input)
     }
 
     /// Creates or changes objects: `kubectl apply -f -`.
@@ -380,6 +370,7 @@ impl Kubernetes {
     /// # Errors
     /// When a process cannot be ended.
     pub fn stop(&mut self) -> Result<(), PartError> {
+        self.kwok_patience = None;
         for other in &mut self.others {
             other.stop()?;
         }

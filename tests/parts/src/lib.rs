@@ -1,6 +1,6 @@
 //! The real servers that tests run against: Apache Kafka, LocalStack and Kubernetes' control plane. Installed once into a cache, started on
-//! free loopback ports, restarted where they were, and ended with whoever started them. Beside them cfn-lint, cargo-deny and Helm, which are
-//! commands, and a stand-in for NVIDIA's library, for machines without a GPU.
+//! free loopback ports, restarted where they were, and ended with whoever started them. Beside them cfn-lint, focus-validator, cargo-deny and Helm,
+//! which are commands, and a stand-in for NVIDIA's library, for machines without a GPU.
 //!
 //! ```text
 //! pins (pom.xml, requirements.txt, go.mod) -> install -> cache folder -> start -> a port on 127.0.0.1 -> stop | kill | restart
@@ -26,6 +26,7 @@ mod cargo_deny;
 mod cfn_lint;
 mod chromium;
 mod error;
+mod focus_validator;
 mod go_module;
 mod guarded;
 mod helm;
@@ -46,6 +47,7 @@ pub use cargo_deny::CargoDeny;
 pub use cfn_lint::CfnLint;
 pub use chromium::Chromium;
 pub use error::PartError;
+pub use focus_validator::FocusValidator;
 pub use guarded::{GuardedChild, guarded};
 pub use helm::Helm;
 pub use install::cache;

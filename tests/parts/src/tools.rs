@@ -99,7 +99,7 @@ pub fn python() -> Result<PathBuf, PartError> {
     let on_path = ["python3.13", "python3"].map(OsString::from);
     on_path.into_iter().chain(pyenv_pythons()).find_map(ask_python).ok_or(PartError::Missing {
         what: "Python 3.13 with venv",
-        why: "LocalStack and cfn-lint run on it",
+        why: "LocalStack, cfn-lint and focus-validator run on it",
         how: "Debian 13: apt-get install python3-venv; Fedora: dnf install python3.13; elsewhere: pyenv install 3.13; \
               macOS: brew install python@3.13",
     })

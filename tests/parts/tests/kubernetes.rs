@@ -30,6 +30,19 @@ spec:
     )
 }
 
+/// Answers each change of a pod's status with 500: nobody listens where it is to be asked.
+const BROKEN_WEBHOOK: &str = "
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: broken}
+webhooks:
+  - name: broken.kwok.test
+    admissionReviewVersions: [v1]
+    sideEffects: None
+    clientConfig: {url: 'https://127.0.0.1:1/'}
+    rules: [{apiGroups: [''], apiVersions: [v1], operations: [UPDATE], resources: [pods/status]}]
+";
+
 const BARRIER: &str = "initContainers: [{name: forebay-gate, image: none}]";
 
 fn phase<'a>(kubernetes: &Kubernetes, pod: &'a str, wanted: &'a str) {
@@ -59,6 +72,20 @@ fn real_kubernetes_runs_pods_on_kwoks_nodes_and_keeps_them_over_a_restart_of_its
     let code = ["get", "pod", "plain", "-o", "jsonpath={.status.containerStatuses[0].state.terminated.exitCode}"];
     assert_eq!(kubernetes.kubectl(&code, "").unwrap(), "3");
     phase(&kubernetes, "gated", "Pending");
+
+    // What kwok gave up when it got a plain 500 is played all the same.
+    kubernetes.apply(BROKEN_WEBHOOK).unwrap();
+    let patch = ["patch", "pod/gated", "--subresource=status", "-p", r#"{"status":{"message":"asked"}}"#];
+    kubernetes.wait_until(&patch, |text| text.contains("failed calling webhook")).unwrap();
+    kubernetes.apply(&pod("refused", "", "")).unwrap();
+    let given_up = || {
+        let log = std::fs::read_to_string(kubernetes.folder().join("kwok.log")).unwrap();
+        log.lines().any(|line| line.contains("failed to apply stage") && line.contains("default/refused"))
+    };
+    kubernetes.wait_until(&["get", "pods"], |_| given_up()).unwrap();
+    kubernetes.kubectl(&["delete", "validatingwebhookconfiguration/broken"], "").unwrap();
+    phase(&kubernetes, "refused", "Running");
+    kubernetes.kubectl(&["delete", "pod/refused", "--force"], "").unwrap();
 
     kubernetes.kill_api_server().unwrap();
     assert!(!kubernetes.is_running());

@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use clap::builder::PossibleValuesParser;
-use forebay_parts::{CargoDeny, CfnLint, Chromium, Helm, Kafka, Kubernetes, LocalStack};
+use forebay_parts::{CargoDeny, CfnLint, Chromium, FocusValidator, Helm, Kafka, Kubernetes, LocalStack};
 
 use self::built::Built;
 use self::report::{SectionRun, TestReport};
@@ -209,11 +209,13 @@ impl Suite<'_> {
         self.released = true;
         // Here, where it is seen: a test's own output is not, and its time would count as the test's.
         let installing = self.installing.take();
-        step(run, "install Kafka, LocalStack, cfn-lint, Playwright, Kubernetes and Helm", || match installing {
-            Some(thread) => {
-                thread.join().unwrap_or_else(|_| Err(ChoreFailure::new("the installation ended with a panic")))
+        step(run, "install Kafka, LocalStack, cfn-lint, focus-validator, Playwright, Kubernetes and Helm", || {
+            match installing {
+                Some(thread) => {
+                    thread.join().unwrap_or_else(|_| Err(ChoreFailure::new("the installation ended with a panic")))
+                }
+                None => install_parts(),
             }
-            None => install_parts(),
         })?;
         if let Some(part) = &self.args.part {
             if part == "kube" {
@@ -305,6 +307,7 @@ fn install_parts() -> Result<(), ChoreFailure> {
     Kafka::install()?;
     LocalStack::install()?;
     CfnLint::install()?;
+    FocusValidator::install()?;
     Chromium::install()?;
     Kubernetes::install()?;
     Helm::install()?;

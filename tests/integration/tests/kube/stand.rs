@@ -197,6 +197,17 @@ impl Stand {
     }
 }
 
+/// A test that failed tells what stood still.
+impl Drop for Stand {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let pods = ["get", "pods", "-A", "-o", "wide"];
+            let pods = self.kubernetes.kubectl(&pods, "").unwrap_or_else(|error| error.to_string());
+            eprintln!("pods:\n{pods}\n{}", self.kubernetes.log_tail());
+        }
+    }
+}
+
 fn tail(log: &str) -> String {
     let lines: Vec<&str> = log.lines().rev().take(20).collect();
     lines.into_iter().rev().collect::<Vec<_>>().join("\n")
