@@ -1,4 +1,4 @@
-//! `GET /metrics`: figures for monitoring, as OpenMetrics text, asked of the engine with one question.
+//! `GET /metrics`: figures for monitoring, as text, asked of the engine with one question.
 //!
 //! Never, for a mere reader: a queue that takes no jobs from it, a job that it may not see, and what `/v1/sources` and other tenants'
 //! counts would tell. The roles `metrics` and `operate` see all.
@@ -10,15 +10,20 @@ use super::error::ApiError;
 use super::{archive, visible};
 use crate::cost::CostBasis;
 use crate::driver::QueryContext;
-use crate::metrics::family::{CONTENT_TYPE, Family, text};
+use crate::metrics::family::Family;
+use crate::metrics::text::MetricsText;
 use crate::metrics::{engine, outside, spend};
 use axum::extract::State;
-use axum::http::header;
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use forebay_engine::engine::Engine;
 use std::sync::{Arc, PoisonError};
 
-pub(super) async fn metrics(State(api): State<Api>, Scraper { who, all }: Scraper) -> Result<Response, ApiError> {
+pub(super) async fn metrics(
+    State(api): State<Api>,
+    Scraper { who, all }: Scraper,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
     let (preemptions, activity) = (Arc::clone(&api.preemptions), Arc::clone(&api.activity));
     let ask = move |engine: &Engine, _: &QueryContext| {
         let state = engine.state();
@@ -48,8 +53,10 @@ pub(super) async fn metrics(State(api): State<Api>, Scraper { who, all }: Scrape
         families.extend(outside::sources(api.sources.view(&api.handle)));
     }
     let failed = |e: std::fmt::Error| ApiError::new(500, "MetricsUnwritten", e.to_string(), "report this");
-    let body = text(families).map_err(failed)?;
-    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE), (header::CACHE_CONTROL, "no-store")], body).into_response())
+    let exposition = MetricsText::accepted(headers.get(header::ACCEPT).and_then(|types| types.to_str().ok()));
+    let body = exposition.text(families).map_err(failed)?;
+    let headers = [(header::CONTENT_TYPE, exposition.content_type()), (header::CACHE_CONTROL, "no-store")];
+    Ok((headers, body).into_response())
 }
 
 /// What the ledger says by whom. Empty where it cannot be read now, which the log says: a counter that is left out is no zero.

@@ -4,7 +4,7 @@
 
 use super::basis::CostBasis;
 use super::cents;
-use super::group::{CostBy, Sum, row_key};
+use super::group::{CostBy, Sum, earlier_key, row_key};
 use super::range::CostRange;
 use forebay_journal::SpendTotals;
 use forebay_kernel::catalog::CapacityType;
@@ -98,8 +98,8 @@ impl Timeline {
             row.entry(row_key(by, basis, key, job)).or_default().add_charge(basis, key, *amount);
         }
         for (capacity, spent) in basis.earlier() {
-            let key = if *by == CostBy::Capacity { capacity.as_str() } else { "(before)" };
-            cells.entry(None).or_default().entry(key.to_owned()).or_default().add_earlier(spent, capacity);
+            let key = earlier_key(by, basis, capacity);
+            cells.entry(None).or_default().entry(key).or_default().add_earlier(spent, capacity);
         }
         // Periods without a charge are there too.
         let first = cells.keys().flatten().min().copied();

@@ -273,10 +273,11 @@ pub(crate) static WASTE: Metric = Metric::counter("waste", "What was spent on an
     )
     .kept(KeptIn::Journal);
 
-pub(crate) static WASTE_GPU_HOURS: Metric =
-    Metric::counter("waste_gpu_hours", "GPU-hours of bought and owned nodes that were not work, by what it was.")
+pub(crate) static WASTE_GPU_TIME: Metric =
+    Metric::counter("waste_gpu", "GPU-seconds of bought and owned nodes that were not work, by what it was.")
+        .unit("seconds")
         .labels(&["kind", "pool"])
-        .means("the same in GPU-hours")
+        .means("the same in GPU-seconds: its `rate()` is how many GPUs were wasted")
         .kept(KeptIn::Journal);
 
 pub(crate) static JOBS_OVER: Metric = Metric::counter("jobs_over", "Jobs that are over, by outcome.")
@@ -466,7 +467,7 @@ pub static ALL: &[&Metric] = &[
     &TIER_SPEND,
     &LABEL_SPEND,
     &WASTE,
-    &WASTE_GPU_HOURS,
+    &WASTE_GPU_TIME,
     &JOBS_OVER,
     &SUBMISSIONS_REFUSED,
     &STATUSES,
@@ -569,6 +570,9 @@ mod tests {
             assert!(of_name(metric.name) && metric.labels.iter().all(|label| of_name(label)), "{metric:?}");
             assert!(names.insert(metric.full_name()), "{} stands twice", metric.name);
             assert!(metric.kept != KeptIn::Nowhere || !matches!(metric.kind, MetricType::Counter), "{}", metric.name);
+            // As promtool wants it: time in seconds, sizes in bytes, parts of one.
+            let units = ["hours", "minutes", "days", "milliseconds", "ms", "mib", "gib", "percent"];
+            assert!(!metric.full_name().split('_').any(|part| units.contains(&part)), "{}", metric.name);
             assert!(metric.help.ends_with('.') && metric.labels.len() <= 3, "{metric:?}");
         }
     }

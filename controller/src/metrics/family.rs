@@ -12,9 +12,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::SystemTime;
 
-/// What the text is: <https://prometheus.io/docs/specs/om/open_metrics_spec/>.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 /// Values of a label that have series of their own, where strangers or time may bring more: with a few causes or states each some 1,000 series, which
 /// any monitoring bears.
 pub const MOST_VALUES: usize = 200;
@@ -85,6 +82,17 @@ impl Family {
         self.points.insert(labels, number.into());
     }
 
+    /// The same points without the one of those that were counted.
+    #[must_use]
+    pub fn without_exemplars(mut self) -> Family {
+        for number in self.points.values_mut() {
+            if let Number::Shown(n, _) = *number {
+                *number = Number::Whole(n);
+            }
+        }
+        self
+    }
+
     fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let Metric { name, kind, unit, help, .. } = *self.metric;
         let unit = unit.map(|unit| Unit::Other(unit.to_owned()));
@@ -130,7 +138,7 @@ impl Collector for Page {
     }
 }
 
-/// The text of all of them, in the order given. Each name begins with [`PREFIX`].
+/// All of them as OpenMetrics text, in the order given. Each name begins with [`PREFIX`].
 ///
 /// # Errors
 /// None that is known: it is written into memory.

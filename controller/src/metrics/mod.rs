@@ -1,4 +1,4 @@
-//! Figures for monitoring: what `GET /metrics` answers, as OpenMetrics text. catalogue.rs has all of them, and docs/METRICS.md is written from it.
+//! Figures for monitoring: what `GET /metrics` answers, as text. catalogue.rs has all of them, and docs/METRICS.md is written from it.
 //!
 //! ```text
 //! statuses --(a task counts)--> preemptions --+
@@ -17,3 +17,4 @@ pub mod family;
 pub mod outside;
 pub mod preemptions;
 pub mod spend;
+pub mod text;

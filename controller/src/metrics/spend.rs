@@ -8,8 +8,8 @@ use crate::cost::{AccountLine, AccountSum};
 use forebay_sim::score::money::decimal;
 use std::collections::BTreeMap;
 
-/// Thousandths of a GPU x milliseconds in a GPU-hour.
-const A_GPU_HOUR: f64 = 3_600_000_000.0;
+/// Thousandths of a GPU x milliseconds in a GPU-second.
+const A_GPU_SECOND: f64 = 1_000_000.0;
 
 /// The accounts as metrics.
 #[must_use]
@@ -18,7 +18,7 @@ pub fn families(accounts: &BTreeMap<AccountLine, AccountSum>) -> Vec<Family> {
     let mut tiers = Family::of(&catalogue::TIER_SPEND);
     let mut labels = Family::of(&catalogue::LABEL_SPEND);
     let mut waste = Family::of(&catalogue::WASTE);
-    let mut hours = Family::of(&catalogue::WASTE_GPU_HOURS);
+    let mut gpu_time = Family::of(&catalogue::WASTE_GPU_TIME);
     for (line, sum) in accounts {
         let dollars = decimal(sum.micro_dollars);
         match line {
@@ -34,9 +34,9 @@ pub fn families(accounts: &BTreeMap<AccountLine, AccountSum>) -> Vec<Family> {
             AccountLine::Waste(kind, pool) => {
                 let labels = [("kind", kind.as_str()), ("pool", pool.as_str())];
                 waste.set(&labels, dollars);
-                hours.set(&labels, sum.gpu_time as f64 / A_GPU_HOUR);
+                gpu_time.set(&labels, sum.gpu_time as f64 / A_GPU_SECOND);
             }
         }
     }
-    vec![queues, tiers, labels, waste, hours]
+    vec![queues, tiers, labels, waste, gpu_time]
 }

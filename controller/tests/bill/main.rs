@@ -278,6 +278,13 @@ fn time_adds_up(folder: &Path) {
     for by in BY {
         let timeline = Timeline::of(&by.parse().unwrap(), &basis, &charges, &jobs);
         assert_eq!(timeline.periods.iter().map(TimelinePeriod::total_cents).sum::<i128>(), cents, "by {by}");
+        let rows = bill(&by.parse().unwrap(), &basis, &charges, &jobs).rows;
+        let named = |column: &&String| rows.iter().any(|row| row.key == **column) || column.ends_with(" others)");
+        assert_eq!(
+            timeline.columns.iter().find(|column| !named(column)),
+            None,
+            "by {by}: a column is a row of the bill"
+        );
         assert!(timeline.periods.len() > 20, "a day has hours: {}", timeline.periods.len());
         let begins: Vec<i64> = timeline.periods.iter().filter_map(|period| period.begins_local_s).collect();
         assert!(begins.windows(2).all(|two| two[1] - two[0] == 3_600), "no hour is left out: {begins:?}");

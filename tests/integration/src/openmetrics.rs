@@ -4,6 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Asks for it, as Prometheus does.
+pub const ACCEPT: (&str, &str) = ("accept", "application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1");
+
 /// Names with values, in the order of the text.
 pub type LabelSet = BTreeMap<String, String>;
 

@@ -1,7 +1,7 @@
 //! `GET /metrics` from outside: a preempted job with its exemplar, hostile names, what a team sees, and that every line is OpenMetrics.
 
-use forebay_integration::openmetrics::{Exposition, LabelSet};
-use forebay_integration::teams::{ask, fast, prepared, start, submission, submit, write};
+use forebay_integration::openmetrics::{ACCEPT, Exposition, LabelSet};
+use forebay_integration::teams::{ask, fast, prepared, secret, start, submission, submit, write};
 use forebay_integration::{Server, root, until};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -31,13 +31,14 @@ pools:
 const HOSTILE: &str = "wild\"} 1 # {job=\"job-0\"} 1 \\n# EOF \\ \u{1f980}";
 
 fn metrics(server: &Server) -> Exposition {
-    let (status, text) = server.send("GET", "/metrics", &[], &[]);
+    let (status, text) = server.send("GET", "/metrics", &[ACCEPT], &[]);
     assert_eq!(status, 200, "{text}");
     Exposition::parse(&text).unwrap_or_else(|why| panic!("{why}\n\n{text}"))
 }
 
 fn metrics_of(server: &Server, name: &str) -> Exposition {
-    let (status, text) = ask(server, name, "GET", "/metrics", None);
+    let bearer = format!("Bearer {}", secret(name));
+    let (status, text) = server.send("GET", "/metrics", &[("authorization", &bearer), ACCEPT], &[]);
     assert_eq!(status, 200, "{text}");
     Exposition::parse(&text).unwrap_or_else(|why| panic!("{why}\n\n{text}"))
 }
@@ -110,13 +111,21 @@ fn a_preempted_job_is_counted_under_its_queue_and_is_the_exemplar() {
     // A replay's times are the file's: the exemplar has none.
     assert_eq!((point.value, point.exemplar.as_ref()), (1.0, Some(&(exemplar, 1.0, None))));
     queues_add_up(&after);
-    for family in ["forebay_waste_usd", "forebay_waste_gpu_hours"] {
+    for family in ["forebay_waste_usd", "forebay_waste_gpu_seconds"] {
         for kind in ["boot", "lost"] {
             let wasted = after.value(family, &[("kind", kind), ("pool", "default")]);
             assert!(wasted.is_some_and(|wasted| wasted > 0.0), "{family} {kind}: {wasted:?}");
         }
     }
     assert_eq!(after.families["forebay_preemptions"].points.len(), 1, "{after:?}");
+    // Who does not ask for OpenMetrics gets Prometheus' older text.
+    let (_, older) = server.send("GET", "/metrics", &[], &[]);
+    assert!(older.contains("\n# TYPE forebay_preemptions_total counter\nforebay_preemptions_total{queue="), "{older}");
+    assert!(
+        older.lines().any(|line| line.starts_with("forebay_preemptions_total{") && line.ends_with("} 1")),
+        "{older}"
+    );
+    assert!(older.contains("# TYPE forebay_build_info gauge\n") && !older.contains("# EOF\n"), "{older}");
     let (_, statuses) = server.send("GET", "/v1/status?after=0&follow=false", &[], &[]);
     let events = statuses.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
     let said: Vec<Value> = events.filter(|event| event["type"] == "status.preempted").collect();
