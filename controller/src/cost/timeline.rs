@@ -4,7 +4,7 @@
 
 use super::basis::CostBasis;
 use super::cents;
-use super::group::{CostBy, Sum, earlier_key, row_key};
+use super::group::{CostBy, Sum, earlier, row_key};
 use super::range::CostRange;
 use forebay_journal::SpendTotals;
 use forebay_kernel::catalog::CapacityType;
@@ -97,9 +97,10 @@ impl Timeline {
             let row = cells.entry(Some(begins)).or_default();
             row.entry(row_key(by, basis, key, job)).or_default().add_charge(basis, key, *amount);
         }
-        for (capacity, spent) in basis.earlier() {
-            let key = earlier_key(by, basis, capacity);
-            cells.entry(None).or_default().entry(key).or_default().add_earlier(spent, capacity);
+        let mut before = BTreeMap::new();
+        earlier(by, basis, &mut before);
+        if !before.is_empty() {
+            cells.insert(None, before);
         }
         // Periods without a charge are there too.
         let first = cells.keys().flatten().min().copied();

@@ -2,10 +2,11 @@
 //!
 //! Never: skips a line. Of the types it knows those that Forebay has: counters, gauges and infos.
 
+use crate::Server;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Asks for it, as Prometheus does.
-pub const ACCEPT: (&str, &str) = ("accept", "application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1");
+const ACCEPT: (&str, &str) = ("accept", "application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1");
 
 /// Names with values, in the order of the text.
 pub type LabelSet = BTreeMap<String, String>;
@@ -42,6 +43,19 @@ pub struct Point {
 }
 
 impl Exposition {
+    /// What a server answers to whoever has this token, or none.
+    ///
+    /// # Panics
+    /// When it answers anything but OpenMetrics.
+    #[must_use]
+    pub fn scrape(server: &Server, token: Option<&str>) -> Exposition {
+        let bearer = token.map(|token| format!("Bearer {token}"));
+        let headers: Vec<_> = bearer.iter().map(|bearer| ("authorization", bearer.as_str())).chain([ACCEPT]).collect();
+        let (status, text) = server.send("GET", "/metrics", &headers, &[]);
+        assert_eq!(status, 200, "{text}");
+        Exposition::parse(&text).unwrap_or_else(|why| panic!("{why}\n\n{text}"))
+    }
+
     /// Reads a whole answer.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 //!
 //! Never: an address beyond loopback, or a GPU.
 
-use forebay_integration::openmetrics::{ACCEPT, Exposition};
+use forebay_integration::openmetrics::Exposition;
 use forebay_integration::{Server, Starting, forebay, until};
 use forebay_parts::NvmlStub;
 use serde_json::{Value, json};
@@ -241,9 +241,7 @@ fn instance(server: &Server) -> String {
 }
 
 fn metrics(server: &Server) -> Exposition {
-    let (status, text) = server.send("GET", "/metrics", &[ACCEPT], &[]);
-    assert_eq!(status, 200, "{text}");
-    Exposition::parse(&text).unwrap_or_else(|why| panic!("{why}\n\n{text}"))
+    Exposition::scrape(server, None)
 }
 
 /// Waits until a figure is at least so much.

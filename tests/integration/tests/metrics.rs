@@ -1,6 +1,6 @@
 //! `GET /metrics` from outside: a preempted job with its exemplar, hostile names, what a team sees, and that every line is OpenMetrics.
 
-use forebay_integration::openmetrics::{ACCEPT, Exposition, LabelSet};
+use forebay_integration::openmetrics::{Exposition, LabelSet};
 use forebay_integration::teams::{ask, fast, prepared, secret, start, submission, submit, write};
 use forebay_integration::{Server, root, until};
 use serde_json::{Value, json};
@@ -31,16 +31,11 @@ pools:
 const HOSTILE: &str = "wild\"} 1 # {job=\"job-0\"} 1 \\n# EOF \\ \u{1f980}";
 
 fn metrics(server: &Server) -> Exposition {
-    let (status, text) = server.send("GET", "/metrics", &[ACCEPT], &[]);
-    assert_eq!(status, 200, "{text}");
-    Exposition::parse(&text).unwrap_or_else(|why| panic!("{why}\n\n{text}"))
+    Exposition::scrape(server, None)
 }
 
 fn metrics_of(server: &Server, name: &str) -> Exposition {
-    let bearer = format!("Bearer {}", secret(name));
-    let (status, text) = server.send("GET", "/metrics", &[("authorization", &bearer), ACCEPT], &[]);
-    assert_eq!(status, 200, "{text}");
-    Exposition::parse(&text).unwrap_or_else(|why| panic!("{why}\n\n{text}"))
+    Exposition::scrape(server, Some(&secret(name)))
 }
 
 /// A server whose time goes 600 times as fast, under the policy with one node.

@@ -4,11 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
+use forebay_parts::RepeatingThread;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
@@ -23,51 +22,34 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Follows the nodes until it is dropped; then all its processes end.
 #[derive(Debug)]
 pub struct KubeletSet {
-    ended: Arc<AtomicBool>,
     trouble: Arc<Mutex<Option<String>>>,
-    thread: Option<JoinHandle<()>>,
+    _thread: RepeatingThread,
 }
 
 impl KubeletSet {
     /// A stand-in for each node with this label, such as `node.kubernetes.io/instance-type`. `options` are those of all; their node is not used.
     #[must_use]
     pub fn follow(label: &str, options: KubeletOptions) -> Self {
-        let (ended, trouble) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(None)));
-        let (end, say, label) = (Arc::clone(&ended), Arc::clone(&trouble), label.to_owned());
-        let thread = std::thread::spawn(move || {
-            let mut looker = None;
-            let mut running = BTreeMap::new();
-            while !end.load(Ordering::Relaxed) {
-                let error = step(&mut looker, &label, &options, &mut running).err().map(|error| error.to_string());
-                let mut said = say.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(error) = &error
-                    && said.as_ref() != Some(error)
-                {
-                    eprintln!("the kubelets of {label}: {error}");
-                }
-                *said = error;
-                drop(said);
-                std::thread::park_timeout(PAUSE);
+        let trouble = Arc::new(Mutex::new(None));
+        let (say, label) = (Arc::clone(&trouble), label.to_owned());
+        let (mut looker, mut running) = (None, BTreeMap::new());
+        let thread = RepeatingThread::start(PAUSE, move || {
+            let error = step(&mut looker, &label, &options, &mut running).err().map(|error| error.to_string());
+            let mut said = say.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(error) = &error
+                && said.as_ref() != Some(error)
+            {
+                eprintln!("the kubelets of {label}: {error}");
             }
+            *said = error;
         });
-        Self { ended, trouble, thread: Some(thread) }
+        Self { trouble, _thread: thread }
     }
 
     /// Why its last look changed nothing, where it failed. It looks again all the same.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-impl Drop for KubeletSet {
-    fn drop(&mut self) {
-        self.ended.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // A panic of it has been printed.
-            let _ = thread.join();
-        }
     }
 }
 

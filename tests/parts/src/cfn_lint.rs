@@ -2,13 +2,12 @@
 //!
 //! Never: a call to AWS; the schemas come with it.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
 use crate::PartError;
 use crate::install::Recipe;
-use crate::venv::environment;
+use crate::venv::{environment, output, python, script};
 
 const REQUIREMENTS: &str = include_str!("../../../deploy/aws/requirements.txt");
 
@@ -43,9 +42,8 @@ impl CfnLint {
     /// # Errors
     /// When it cannot be started.
     pub fn lint(&self, template: &Path) -> Result<Output, PartError> {
-        // Its script's own first line has the folder's name of the time when it was installed.
-        let script = self.folder.join("bin/cfn-lint");
-        self.python(&[script.as_os_str(), "--include-checks".as_ref(), "I".as_ref(), "--template".as_ref()], template)
+        let mut command = script(&self.folder, "cfn-lint");
+        output("cfn-lint", command.args(["--include-checks", "I", "--template"]).arg(template))
     }
 
     /// A template as JSON, with its short forms written out.
@@ -53,12 +51,6 @@ impl CfnLint {
     /// # Errors
     /// When it cannot be started.
     pub fn to_json(&self, template: &Path) -> Result<Output, PartError> {
-        self.python(&["-c".as_ref(), TO_JSON.as_ref()], template)
-    }
-
-    fn python(&self, args: &[&OsStr], template: &Path) -> Result<Output, PartError> {
-        let mut command = Command::new(self.folder.join("bin/python"));
-        let output = command.args(args).arg(template).stdin(Stdio::null()).output();
-        output.map_err(|source| PartError::Process { what: "cfn-lint".to_owned(), source })
+        output("cfn-lint", python(&self.folder).args(["-c", TO_JSON]).arg(template))
     }
 }

@@ -3,11 +3,11 @@
 //! Never: a call to the network; the rules come with it.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
 use crate::PartError;
 use crate::install::Recipe;
-use crate::venv::environment;
+use crate::venv::{environment, output, script};
 
 const REQUIREMENTS: &str = include_str!("../focus/requirements.txt");
 
@@ -41,11 +41,8 @@ impl FocusValidator {
     /// # Errors
     /// When it cannot be started.
     pub fn validate(&self, csv: &Path, version: &str) -> Result<Output, PartError> {
-        let mut command = Command::new(self.folder.join("bin/python"));
-        // Its script's own first line has the folder's name of the time when it was installed.
-        command.arg(self.folder.join("bin/focus-validator")).arg("--data-file").arg(csv);
-        command.args(["--validate-version", version, "--block-download"]);
-        let output = command.current_dir(self.folder.join(PACKAGES)).stdin(Stdio::null()).output();
-        output.map_err(|source| PartError::Process { what: "focus-validator".to_owned(), source })
+        let mut command = script(&self.folder, "focus-validator");
+        command.arg("--data-file").arg(csv).args(["--validate-version", version, "--block-download"]);
+        output("focus-validator", command.current_dir(self.folder.join(PACKAGES)))
     }
 }

@@ -29,12 +29,11 @@ use crate::install;
 use crate::ports::STARTS;
 use crate::secure::Secure;
 use crate::wait::{tail, until};
-use crate::{PartError, http, ports};
+use crate::{PartError, RepeatingThread, http, ports};
 
 pub use nodes::{NodeBridge, NodeBridgeOptions};
 
 use kubectl::Kubectl;
-use kwok::KwokPatience;
 use programs::Programs;
 use server::Server;
 use settings::Ports;
@@ -87,7 +86,7 @@ pub struct Kubernetes {
     url: String,
     secure: Secure,
     /// Where there is a kwok. Dropped before the servers: fields go in the order in which they stand.
-    kwok_patience: Option<KwokPatience>,
+    kwok_patience: Option<RepeatingThread>,
     etcd: Server,
     /// Behind a lock, so that one who shares a Kubernetes may restart it.
     api_server: Mutex<Server>,
@@ -186,7 +185,7 @@ impl Kubernetes {
             self.others[at].ready(READY_LIMIT, || question.says_ok())?;
         }
         let kwok = self.others.iter().find(|server| server.name() == "kwok");
-        self.kwok_patience = kwok.map(|server| KwokPatience::start(self.kubectl.clone(), server.log()));
+        self.kwok_patience = kwok.map(|server| kwok::be_patient(self.kubectl.clone(), server.log()));
         Ok(())
     }
 

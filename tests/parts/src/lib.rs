@@ -38,6 +38,7 @@ mod localstack;
 mod nvml;
 mod ports;
 mod random;
+mod repeating;
 mod secure;
 pub mod tools;
 mod venv;
@@ -56,4 +57,5 @@ pub use kubernetes::{KWOK_STAGES, Kubernetes, KubernetesOptions, KwokOptions, No
 pub use localstack::{LocalStack, LocalStackOptions};
 pub use nvml::NvmlStub;
 pub use ports::free_port;
+pub use repeating::RepeatingThread;
 pub use secure::Secure;

@@ -3,7 +3,8 @@
 //! Never: a package that the list does not name, or a version that it does not pin.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 
 use crate::guarded::guarded;
 use crate::install::{self, Recipe, install};
@@ -26,4 +27,22 @@ pub(crate) fn environment(recipe: &Recipe<'_>) -> Result<PathBuf, PartError> {
         install::step("pip install", &mut fetch, &log)?;
         fs::remove_dir_all(&tmp).map_err(PartError::file(&tmp))
     })
+}
+
+/// A script that was installed into an environment, run by its Python: the script's own first line has the folder's name of the time when it
+/// was installed.
+pub(crate) fn script(folder: &Path, name: &str) -> Command {
+    let mut command = python(folder);
+    command.arg(folder.join("bin").join(name));
+    command
+}
+
+/// The Python of an environment.
+pub(crate) fn python(folder: &Path) -> Command {
+    Command::new(folder.join("bin/python"))
+}
+
+/// What a command prints, which gets no input.
+pub(crate) fn output(what: &str, command: &mut Command) -> Result<Output, PartError> {
+    command.stdin(Stdio::null()).output().map_err(PartError::process(what))
 }

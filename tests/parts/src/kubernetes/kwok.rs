@@ -8,13 +8,10 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::kubectl::Kubectl;
-use crate::PartError;
+use crate::{PartError, RepeatingThread};
 
 /// Between two looks at the log.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -25,43 +22,18 @@ const GIVEN_UP: &str = "failed to apply stage";
 /// Changes with each time that something is put before kwok again.
 const ANNOTATION: &str = "kwok.test/again";
 
-/// Reads kwok's log until it is dropped.
-#[derive(Debug)]
-pub(super) struct KwokPatience {
-    ended: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl KwokPatience {
-    pub(super) fn start(kubectl: Kubectl, log: &Path) -> Self {
-        let ended = Arc::new(AtomicBool::new(false));
-        let end = Arc::clone(&ended);
-        let mut log = LogReader { path: log.to_owned(), read: 0 };
-        let thread = std::thread::spawn(move || {
-            let (mut again, mut times) = (false, 0_u64);
-            while !end.load(Ordering::Relaxed) {
-                again |= log.has_new(GIVEN_UP).unwrap_or(false);
-                if again {
-                    times += 1;
-                    // The API server may be away: then it is tried again.
-                    again = put_again(&kubectl, times).is_err();
-                }
-                std::thread::park_timeout(PAUSE);
-            }
-        });
-        Self { ended, thread: Some(thread) }
-    }
-}
-
-impl Drop for KwokPatience {
-    fn drop(&mut self) {
-        self.ended.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // A panic of it has been printed.
-            let _ = thread.join();
+/// Reads kwok's log until the thread is dropped.
+pub(super) fn be_patient(kubectl: Kubectl, log: &Path) -> RepeatingThread {
+    let mut log = LogReader { path: log.to_owned(), read: 0 };
+    let (mut again, mut times) = (false, 0_u64);
+    RepeatingThread::start(PAUSE, move || {
+        again |= log.has_new(GIVEN_UP).unwrap_or(false);
+        if again {
+            times += 1;
+            // The API server may be away: then it is tried again.
+            again = put_again(&kubectl, times).is_err();
         }
-    }
+    })
 }
 
 fn put_again(kubectl: &Kubectl, times: u64) -> Result<(), PartError> {

@@ -9,13 +9,11 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::Kubernetes;
-use crate::{PartError, http};
+use crate::{PartError, RepeatingThread, http};
 
 /// Between two looks at the instances: short beside a boot.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -43,43 +41,27 @@ impl NodeBridgeOptions {
 /// Follows the instances until it is dropped.
 #[derive(Debug)]
 pub struct NodeBridge {
-    ended: Arc<AtomicBool>,
     trouble: Arc<Mutex<Option<String>>>,
-    thread: Option<JoinHandle<()>>,
+    _thread: RepeatingThread,
 }
 
 impl NodeBridge {
     /// A node for each instance that runs from now on.
     #[must_use]
     pub fn follow(kubernetes: Arc<Kubernetes>, options: NodeBridgeOptions) -> Self {
-        let (ended, trouble) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(None)));
-        let (end, say) = (Arc::clone(&ended), Arc::clone(&trouble));
-        let thread = std::thread::spawn(move || {
-            let mut nodes = BTreeSet::new();
-            while !end.load(Ordering::Relaxed) {
-                let error = step(&kubernetes, &options, &mut nodes).err().map(|error| error.to_string());
-                *say.lock().unwrap_or_else(PoisonError::into_inner) = error;
-                std::thread::park_timeout(PAUSE);
-            }
+        let trouble = Arc::new(Mutex::new(None));
+        let (say, mut nodes) = (Arc::clone(&trouble), BTreeSet::new());
+        let thread = RepeatingThread::start(PAUSE, move || {
+            let error = step(&kubernetes, &options, &mut nodes).err().map(|error| error.to_string());
+            *say.lock().unwrap_or_else(PoisonError::into_inner) = error;
         });
-        Self { ended, trouble, thread: Some(thread) }
+        Self { trouble, _thread: thread }
     }
 
     /// Why its last look changed nothing, where it failed. It looks again all the same: an API server may be away for a while.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-impl Drop for NodeBridge {
-    fn drop(&mut self) {
-        self.ended.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // A panic of it has been printed.
-            let _ = thread.join();
-        }
     }
 }
 
