@@ -8,6 +8,7 @@
 //! start  -> gang whole, one model, nodes up, no GPU above 1000/1000, no second attempt alive
 //! terminate -> nothing alive there, and never an owned node
 //! owned  -> with what others hold, no more is started than there is
+//! done   -> a job whose criterion was met is completed, however its run ends, and not started again
 //! ```
 //!
 //! Never: asks the engine whether a decision was right.
@@ -17,7 +18,7 @@ mod world;
 use alloc::collections::{BTreeMap, BTreeSet};
 use forebay_engine::engine::Engine;
 use forebay_kernel::catalog::CapacityType;
-use forebay_kernel::decision::Decision;
+use forebay_kernel::decision::{Decision, Outcome};
 use forebay_kernel::effect::{Effect, Status, WorkerPlace};
 use forebay_kernel::event::{Event, LaunchError, Tick};
 use forebay_kernel::ids::{Attempt, JobId, NodeId, OfferingId, Seq};
@@ -76,6 +77,8 @@ struct Run {
     /// The number of the worker at each place.
     numbers: Vec<u32>,
     left: Vec<u32>,
+    /// Workers that have finished, by number.
+    finished: BTreeSet<u32>,
     leader: bool,
     gang: Gang,
     alive: bool,
@@ -123,6 +126,8 @@ pub struct Cluster {
     instances: BTreeMap<String, bool>,
     /// Nodes that nobody bought, as the engine was last told of them.
     owned: BTreeMap<String, OwnedNode>,
+    /// Jobs whose leader, or any worker where any one does, has finished.
+    met: BTreeSet<JobId>,
     launched: u64,
     ordinal: u64,
     seqs: BTreeMap<JobId, u32>,
@@ -164,6 +169,7 @@ impl Cluster {
             runs: BTreeMap::new(),
             instances: BTreeMap::new(),
             owned: BTreeMap::new(),
+            met: BTreeSet::new(),
             launched: 0,
             ordinal: 0,
             seqs: BTreeMap::new(),
@@ -248,8 +254,15 @@ impl Cluster {
         self.shadow.replay(&batch);
         let released = unsaved.saved();
         for decision in &batch.decisions {
-            if let Decision::Start { job } = decision {
-                self.beside_others(*job);
+            match decision {
+                Decision::Start { job } => {
+                    assert!(!self.met.contains(job), "{job} is started again, its work is done");
+                    self.beside_others(*job);
+                }
+                Decision::Finish { job, outcome, .. } if self.met.contains(job) => {
+                    assert_eq!(*outcome, Outcome::Completed, "{job}'s work is done");
+                }
+                _ => {}
             }
         }
         self.log.batches.push(batch);

@@ -147,7 +147,9 @@ stories! {
     late_buys_on_demand
     late_completion_of_a_survivor
     late_is_rejected
+    leader_done_before_a_lost_node
     leader_done_while_being_stopped
+    leader_done_while_it_hangs
     leader_is_never_let_go
     lender_gets_its_quota_back
     lender_takes_only_what_is_borrowed

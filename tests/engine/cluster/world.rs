@@ -116,6 +116,7 @@ impl Cluster {
             restart: spec.restart.0,
             numbers: (0..count).collect(),
             left: Vec::new(),
+            finished: BTreeSet::new(),
             leader: spec.completion == Completion::Leader,
             places,
         };
@@ -332,8 +333,10 @@ impl Cluster {
             Event::RunShrunk { job, attempt, left, .. } => {
                 if let Some(run) = self.runs.get_mut(job).filter(|r| r.attempt == *attempt) {
                     run.lose(left);
+                    run.alive &= run.works();
                 }
             }
+            Event::RunCompleted { job, attempt, worker: Some(worker) } => self.meet(*job, *attempt, *worker),
             Event::RunCompleted { job, attempt, worker: None }
             | Event::RunFailed { job, attempt, .. }
             | Event::RunStopped { job, attempt, .. } => {
@@ -342,6 +345,24 @@ impl Cluster {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// One worker has finished. A service has no end to meet.
+    fn meet(&mut self, id: JobId, attempt: Attempt, worker: u32) {
+        let there = |run: &Run| run.alive && run.attempt == attempt && run.numbers.contains(&worker);
+        let Some((job, spec)) = self.state().job(id).filter(|_| self.runs.get(&id).is_some_and(there)) else { return };
+        let enough = match spec.completion {
+            Completion::All => false,
+            Completion::Leader => worker == 0,
+            Completion::Any => true,
+        };
+        if enough && job.service.is_none() {
+            self.met.insert(id);
+        }
+        if let Some(run) = self.runs.get_mut(&id) {
+            run.finished.insert(worker);
+            run.alive = run.works();
         }
     }
 
@@ -356,7 +377,7 @@ impl Cluster {
             if !gone.is_empty() {
                 run.whole &= run.since.is_some() && run.goes_on_without(&gone);
                 run.lose(&gone);
-                run.alive &= !run.places.is_empty();
+                run.alive &= run.works();
             }
         }
     }
@@ -368,6 +389,11 @@ impl Run {
         let Gang::Workers { min, .. } = &self.gang else { return false };
         let staying = self.numbers.iter().filter(|n| !gone.contains(n)).count();
         staying >= *min as usize && !(self.leader && gone.contains(&0))
+    }
+
+    /// Whether a worker that has not finished is left.
+    fn works(&self) -> bool {
+        !self.numbers.iter().all(|n| self.finished.contains(n))
     }
 
     fn lose(&mut self, gone: &[u32]) {

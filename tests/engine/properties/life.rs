@@ -23,7 +23,7 @@ use proptest::test_runner::TestCaseResult;
 /// One thing that happens: which kind, to whom, how much.
 type Op = (u8, u8, u16);
 
-const KINDS: u8 = 24;
+const KINDS: u8 = 25;
 
 fn lives(longest: usize) -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec((0..KINDS, any::<u8>(), any::<u16>()), 1..longest)
@@ -200,6 +200,7 @@ fn happen(world: &mut Cluster, n: usize, (kind, a, b): Op) {
         }
         22 => Some(Event::Configured(Box::new(policy(b)))),
         23 => Some(brake(world, a, b)),
+        24 => run.map(|(job, attempt)| Event::RunCompleted { job, attempt, worker: Some(u32::from(b % 4)) }),
         _ => {
             let until = world.now + u64::from(b) * 4;
             return world.run_until(until);

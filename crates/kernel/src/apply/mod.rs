@@ -210,6 +210,7 @@ fn unbook_all_on(state: &mut State, node: NodeId) {
 
 /// No worker of a run is alive any more: its places and quota are free, and settle says what follows.
 fn end_run(state: &mut State, id: JobId, how: Ending) {
+    let how = with_work_done(state, id, how);
     state.note_ending(id, how);
     let job = &state.jobs[id];
     if !matches!(how, Ending::Completed) {
@@ -251,6 +252,12 @@ fn end_run(state: &mut State, id: JobId, how: Ending) {
         job.left.clear();
         job.leaving = None;
     });
+}
+
+/// How a run has ended. Once its criterion was met its work is done, whatever it was being stopped for and whatever took its last workers.
+fn with_work_done(state: &State, id: JobId, how: Ending) -> Ending {
+    let met = state.jobs[id].broken == Some(StopCause::Completed) && state.apply_version >= 3;
+    if met && how != Ending::Completed { Ending::Stopped { cause: StopCause::Completed } } else { how }
 }
 
 /// A replica is no longer loaded.
