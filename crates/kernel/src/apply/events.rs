@@ -661,6 +661,7 @@ fn stopped(state: &mut State, id: JobId, attempt: Attempt, progress: Option<Span
     }
     let job = &state.jobs[id];
     let how = match (job.phase, job.broken) {
+        // Up to version 2 only an answered stop remembered it; `end_run` does since then.
         (_, Some(StopCause::Completed)) => Ending::Stopped { cause: StopCause::Completed },
         (Phase::Stopping { cause, .. }, _) | (_, Some(cause)) => Ending::Stopped { cause },
         _ => job.leaving.as_ref().map_or(Ending::Dropped, |l| Ending::Stopped { cause: l.cause }),
