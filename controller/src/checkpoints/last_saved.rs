@@ -1,56 +1,55 @@
-//! Adds the last saved progress of a run to the event of its end, so that the next run starts from the progress in the store. If the store does
-//! not respond in time, the known progress stays.
+//! Finds what a run saved last when it ends, so that a checkpoint that it could not report counts all the same. If the store does not respond
+//! in time, the known progress stays.
 
 use super::{CheckpointReport, Checkpoints, StoreVerdict, running_attempt};
 use forebay_engine::engine::Engine;
 use forebay_kernel::event::Event;
-use forebay_kernel::units::Span;
+use forebay_kernel::ids::{Attempt, JobId};
 use forebay_wire::intake::checkpoint_uri;
 use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
 
 /// How long the ends of one batch wait for the store.
-const COMPLETE_TIMEOUT: Duration = Duration::from_secs(10);
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Checkpoints {
-    /// Fills in the last saved progress of each `Event::RunStopped` with `progress: None` whose attempt still runs in the driver's state. All
-    /// other events are returned unchanged, in the same order. It takes at most about 10 s.
-    pub async fn fill_in_progress(&self, mut events: Vec<Event>) -> Vec<Event> {
-        let without_progress = |event: &Event| matches!(event, Event::RunStopped { progress: None, .. });
-        if self.inner.store.is_none() || !events.iter().any(without_progress) {
-            return events;
+    /// What runs that end by these events saved last, where it is more than is known: events to be submitted before these. Only of attempts that
+    /// still run in the driver's state, and not of those whose end says its progress. It takes at most about 10 s.
+    pub async fn last_saved(&self, events: impl IntoIterator<Item = &Event>) -> Vec<Event> {
+        if self.inner.store.is_none() {
+            return Vec::new();
         }
-        let mut lookups = tokio::task::JoinSet::new();
-        for (at, event) in events.iter().enumerate() {
-            if let Event::RunStopped { job, attempt, progress: None } = *event {
+        let mut searches = JoinSet::new();
+        for event in events {
+            if let Event::RunStopped { job, attempt, progress: None } | Event::RunFailed { job, attempt, .. } = *event {
                 let this = self.clone();
-                let report = CheckpointReport { job, attempt, manifest: None };
-                lookups.spawn(async move { (at, this.last_saved(report).await) });
+                searches.spawn(async move { this.last_saved_of(job, attempt).await });
             }
         }
-        let end = tokio::time::Instant::now() + COMPLETE_TIMEOUT;
-        while let Ok(Some(found)) = tokio::time::timeout_at(end, lookups.join_next()).await {
-            let Ok((at, Some(last))) = found else { continue };
-            if let Some(Event::RunStopped { progress, .. }) = events.get_mut(at) {
-                *progress = Some(last);
-            }
+        let mut saved = Vec::new();
+        let end = Instant::now() + SEARCH_TIMEOUT;
+        while let Ok(Some(found)) = timeout_at(end, searches.join_next()).await {
+            saved.extend(found.ok().flatten());
         }
-        if !lookups.is_empty() {
+        if !searches.is_empty() {
             tracing::warn!(
-                "{} runs ended, and their last checkpoints were not found within {COMPLETE_TIMEOUT:?}: their known progress stays",
-                lookups.len()
+                "{} runs ended, and their last checkpoints were not found within {SEARCH_TIMEOUT:?}: their known progress stays",
+                searches.len()
             );
         }
-        events
+        saved
     }
 
-    /// The last saved progress of an attempt, if it is more than is known.
-    async fn last_saved(&self, report: CheckpointReport) -> Option<Span> {
-        let CheckpointReport { job, attempt, .. } = report;
+    /// The last checkpoint of an attempt, if it has saved more than is known.
+    async fn last_saved_of(&self, job: JobId, attempt: Attempt) -> Option<Event> {
         let query = move |engine: &Engine, _: &_| running_attempt(engine.state(), job, attempt);
         let running = self.inner.handle.query_async(query).await.ok()??;
         let uri = checkpoint_uri(&running.run_spec)?;
-        match self.verify_at(&uri, &report).await {
-            StoreVerdict::Accepted { progress, .. } => Some(progress).filter(|progress| *progress > running.progress),
+        match self.verify_at(&uri, &CheckpointReport { job, attempt, manifest: None }).await {
+            StoreVerdict::Accepted { progress, .. } => {
+                (progress > running.progress).then_some(Event::RunCheckpointed { job, attempt, progress })
+            }
             StoreVerdict::Refused { no_manifest: true, .. } => None,
             StoreVerdict::Refused { why, .. } | StoreVerdict::Unavailable { why } => {
                 tracing::warn!(%job, "the last checkpoint of its run does not count: {why}");

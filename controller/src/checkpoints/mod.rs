@@ -4,7 +4,7 @@
 //! HTTP        -> verify_all: at most 30 s -> the event with the manifest's progress | `Unverified` | 503, to be sent again
 //! Kafka, SQS  -> enqueue: the newest report of each job waits -> verify, delay, verify again -> posted to the driver, accepted or rejected
 //! a start     -> every running job with an address, once: a report may have been lost with the earlier process
-//! a run ended -> fill_in_progress: its last saved progress, if its end has none
+//! a run ended -> last_saved: its latest checkpoint, if the store has more than is known
 //! ```
 //!
 //! Without `checkpoints:` in the configuration, reports are trusted. Those of the embedded cluster never come here. Progress that the store does

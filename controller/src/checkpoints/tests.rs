@@ -256,20 +256,19 @@ fn a_start_verifies_running_jobs_and_an_end_has_the_last_progress() {
     bench.save(3, 990_000.0, "weights");
     let (job, attempt) = (bench.job, bench.attempt);
     let stopped = |attempt, progress| Event::RunStopped { job, attempt, progress };
-    let other = Event::RunStarted { job, attempt };
-    let given = Some(Span::secs(5));
-    let events =
-        vec![other.clone(), stopped(attempt, None), stopped(attempt, given), stopped(Attempt(attempt.0 + 1), None)];
-    let expected = vec![
-        other,
-        stopped(attempt, Some(Span::secs(990_000))),
-        stopped(attempt, given),
+    let failed = Event::RunFailed { job, attempt, exit_code: 1, node_fault: None };
+    let silent = [
+        Event::RunStarted { job, attempt },
+        stopped(attempt, Some(Span::secs(5))),
         stopped(Attempt(attempt.0 + 1), None),
     ];
-    assert_eq!(bench.runtime.block_on(bench.checkpoints.fill_in_progress(events)), expected);
+    let last_saved = |events: &[Event]| bench.runtime.block_on(bench.checkpoints.last_saved(events));
+    let saved = [Event::RunCheckpointed { job, attempt, progress: Span::secs(990_000) }];
+    assert_eq!(last_saved(&silent), []);
+    assert_eq!(last_saved(&[stopped(attempt, None)]), saved);
+    assert_eq!(last_saved(&[failed]), saved);
     std::fs::remove_dir_all(bench.saved()).unwrap();
-    let unknown = bench.runtime.block_on(bench.checkpoints.fill_in_progress(vec![stopped(attempt, None)]));
-    assert_eq!(unknown, [stopped(attempt, None)], "unknown is never 0");
+    assert_eq!(last_saved(&[stopped(attempt, None)]), [], "unknown is never 0");
     bench.stop();
 }
 
@@ -278,7 +277,7 @@ fn without_a_configuration_nothing_is_verified() {
     let bench = Bench::new();
     let trusting = Checkpoints::trusting(&bench.running.handle);
     assert!(!trusting.verifies() && bench.checkpoints.verifies());
-    let events = vec![Event::RunStopped { job: bench.job, attempt: bench.attempt, progress: None }];
-    assert_eq!(bench.runtime.block_on(trusting.fill_in_progress(events.clone())), events);
+    let ended = Event::RunStopped { job: bench.job, attempt: bench.attempt, progress: None };
+    assert_eq!(bench.runtime.block_on(trusting.last_saved(&[ended])), []);
     bench.stop();
 }

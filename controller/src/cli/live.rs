@@ -175,11 +175,20 @@ impl Live {
         let logs = cluster.as_ref().map(|cluster| cluster.logs.clone());
         let agents = cluster.as_ref().and_then(|cluster| cluster.agents.clone());
         let buying = cloud.map(|cloud| cloud.start(self.running.handle.clone())).transpose();
-        let running = cluster.map(|cluster| cluster.start(self.running.handle.clone())).transpose();
-        let served = match (&buying, &running) {
-            (Ok(_), Ok(_)) => self.serve((&runtime, &mut signals), listed, (notes, logs, agents, audit), show),
-            (Err(e), _) => Err(Failure::outside(e)),
-            (_, Err(e)) => Err(Failure::outside(e)),
+        let checkpoints = Checkpoints::start(&self.config, &self.running.handle, runtime.handle());
+        let running = match (cluster, &checkpoints) {
+            (Some(cluster), Ok(checkpoints)) => {
+                cluster.start(self.running.handle.clone(), checkpoints.clone()).map(Some)
+            }
+            _ => Ok(None),
+        };
+        let served = match (&buying, &running, checkpoints) {
+            (Ok(_), Ok(_), Ok(checkpoints)) => {
+                self.serve((&runtime, &mut signals), listed, checkpoints, (notes, logs, agents, audit), show)
+            }
+            (_, _, Err(e)) => Err(Failure::input(e)),
+            (Err(e), ..) => Err(Failure::outside(e)),
+            (_, Err(e), _) => Err(Failure::outside(e)),
         };
         // Whatever it was, the driver ends, and what it has said is sent.
         self.running.handle.stop();
@@ -207,13 +216,13 @@ impl Live {
         &mut self,
         (runtime, signals): (&Runtime, &mut Signals),
         adapters: Vec<RegisteredSource>,
+        checkpoints: Checkpoints,
         (notes, logs, agents, audit): (ClusterNotes, Option<ClusterLogs>, Option<AgentTokens>, Option<AuditLog>),
         show: impl FnMut(&LiveProgress),
     ) -> Result<Sources, Failure> {
         let handle = &self.running.handle;
         let key = crate::key::load_or_create(handle.folder()).map_err(Failure::outside)?;
         let key = AttemptKeys::of(key, handle.identity());
-        let checkpoints = Checkpoints::start(&self.config, handle, runtime.handle()).map_err(Failure::input)?;
         let start = SourcesStart {
             config: &self.config,
             handle: handle.clone(),

@@ -20,6 +20,7 @@ pub use agent_tokens::AgentTokens;
 pub use logs::ClusterLogs;
 pub use notes::ClusterNotes;
 
+use crate::checkpoints::Checkpoints;
 use crate::config::Config;
 use crate::driver::{DriverHandle, EffectExecutor};
 use forebay_source::{Diagnostic, Health};
@@ -76,16 +77,16 @@ pub struct Cluster {
     pub logs: ClusterLogs,
     /// Where agents on nodes are known by their service account. `None`: none is listed.
     pub agents: Option<AgentTokens>,
-    task: Box<dyn FnOnce(DriverHandle) -> std::io::Result<ClusterThread> + Send>,
+    task: Box<dyn FnOnce(DriverHandle, Checkpoints) -> std::io::Result<ClusterThread> + Send>,
 }
 
 impl Cluster {
-    /// Starts the task, which ends with the driver.
+    /// Starts the task, which ends with the driver. What runs saved last is searched by `checkpoints` when they end.
     ///
     /// # Errors
     /// The thread could not be started.
-    pub fn start(self, handle: DriverHandle) -> Result<ClusterThread, ClusterError> {
-        (self.task)(handle).map_err(ClusterError::Thread)
+    pub fn start(self, handle: DriverHandle, checkpoints: Checkpoints) -> Result<ClusterThread, ClusterError> {
+        (self.task)(handle, checkpoints).map_err(ClusterError::Thread)
     }
 }
 

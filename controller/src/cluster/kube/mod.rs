@@ -83,8 +83,8 @@ pub(super) fn open(
         health: health.clone(),
         archive,
     };
-    let task = Box::new(move |handle| {
-        let work = move || task::run(outside, receiver, asked, handle);
+    let task = Box::new(move |handle, checkpoints| {
+        let work = move || task::run(outside, receiver, asked, handle, checkpoints);
         std::thread::Builder::new().name("kubernetes".to_owned()).spawn(work)
     });
     let name = format!("kubernetes:{}", config.namespace);

@@ -1,7 +1,7 @@
 //! The task that runs the machine: it makes the machine's calls and watches, submits its events to the driver, and reports its condition.
 //!
 //! ```text
-//! driver's effects, the engine's state -> commands -> machine and its calls -> reports -> driver, durable, in order
+//! driver's effects, the engine's state -> commands -> machine and its calls -> reports -> driver, durable, in order, behind what ends saved last
 //!                                                                             '-> notes, condition, terminations
 //! ```
 //!
@@ -10,6 +10,7 @@
 use super::TaskCommand;
 use super::adopted::{self, SubmittedObject};
 use super::logs::LogReader;
+use crate::checkpoints::Checkpoints;
 use crate::cluster::agent_tokens::ReviewRequest;
 use crate::cluster::log_archive::LogArchive;
 use crate::cluster::logs::LogRequest;
@@ -63,10 +64,11 @@ pub(super) fn run(
     commands: UnboundedReceiver<TaskCommand>,
     asked: Asked,
     handle: DriverHandle,
+    checkpoints: Checkpoints,
 ) -> Result<(), ClusterError> {
     let guard = TaskGuard { handle: handle.clone(), health: outside.health.clone(), finished: false };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ClusterError::Thread)?;
-    runtime.block_on(work(outside, commands, asked, handle));
+    runtime.block_on(work(outside, commands, asked, handle, checkpoints));
     guard.finish();
     Ok(())
 }
@@ -96,7 +98,13 @@ impl Drop for TaskGuard {
     }
 }
 
-async fn work(outside: Outside, mut commands: UnboundedReceiver<TaskCommand>, asked: Asked, handle: DriverHandle) {
+async fn work(
+    outside: Outside,
+    mut commands: UnboundedReceiver<TaskCommand>,
+    asked: Asked,
+    handle: DriverHandle,
+    checkpoints: Checkpoints,
+) {
     let Some(TaskCommand::Begin { journal, view, now }) = commands.recv().await else { return };
     let Some(client) = connect(&outside, &handle).await else { return };
     let label = forebay_cluster_kube::journal_label(&journal.id.to_string());
@@ -111,6 +119,7 @@ async fn work(outside: Outside, mut commands: UnboundedReceiver<TaskCommand>, as
     let reports = Reports {
         outside,
         handle: handle.clone(),
+        checkpoints,
         clock,
         ended,
         machine: commander.clone(),
@@ -231,6 +240,13 @@ enum Message {
 }
 
 impl Message {
+    fn event(&self) -> Option<&Event> {
+        match self {
+            Message::Event(event) => Some(event),
+            Message::Submission(_) => None,
+        }
+    }
+
     fn item(&self) -> SubmittedItem {
         match self {
             Message::Event(event) => SubmittedItem::from(event.clone()),
@@ -243,6 +259,7 @@ impl Message {
 struct Reports {
     outside: Outside,
     handle: DriverHandle,
+    checkpoints: Checkpoints,
     clock: DriverClock,
     /// Attempts of which a worker has ended: its log is kept.
     ended: Sender<RunId>,
@@ -263,6 +280,8 @@ impl Reports {
                 messages.extend(self.take(report));
             }
             self.report_condition();
+            let saved = self.checkpoints.last_saved(messages.iter().filter_map(Message::event)).await;
+            messages.splice(..0, saved.into_iter().map(Message::Event));
             if !self.submit(&messages).await {
                 return;
             }

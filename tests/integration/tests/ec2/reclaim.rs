@@ -140,8 +140,8 @@ impl Processes {
     fn submit(&self, events: Vec<Event>) {
         let after = self.after.get().unwrap();
         self.runtime.block_on(async {
-            let events = after.checkpoints.fill_in_progress(events).await;
-            after.handle.submit_items(events.into_iter().map(Into::into).collect()).await.unwrap();
+            let saved = after.checkpoints.last_saved(&events).await;
+            after.handle.submit_items(saved.into_iter().chain(events).map(Into::into).collect()).await.unwrap();
         });
     }
 

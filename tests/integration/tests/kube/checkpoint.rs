@@ -53,7 +53,9 @@ fn a_reclaimed_run_saves_at_sigterm_and_the_next_attempt_goes_on_from_there() {
         "name: train\nqueues: [research]\nimages: [reg/]\npod: {{spec: {{containers: [{{name: worker, command: [python3, '{}']}}]}}}}\n",
         train.display()
     );
-    let stand = Stand::of_processes(&StandOptions { policy: POLICY, config: "" }, &template);
+    // Nobody tells the pods where to report: what they saved is found in the store when they end.
+    let config = "checkpoints: {files: true}\n";
+    let stand = Stand::of_processes(&StandOptions { policy: POLICY, config }, &template);
     let server = stand.start();
     let event = json!({"type": "job.submitted", "source": "//test", "id": "train", "subject": "train", "data": {"queue": "research",
         "run": {"template": "train", "image": "reg/r:1", "args": WORK}, "gang": {"each": {"gpus": 1}},
@@ -75,4 +77,10 @@ fn a_reclaimed_run_saves_at_sigterm_and_the_next_attempt_goes_on_from_there() {
     let second = text(&stand, &server, "2").expect("the log of the second attempt");
     assert_eq!(step(&second, "begins "), Some(saved), "nothing is done twice: {first}\n{second}");
     assert!(saved > 0 && saved < STEPS && second.contains(&format!("done {STEPS} ")), "{second}");
+    let events = server.ask(stand.folder.path(), &["events", "--json"]);
+    let kinds = events.out.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON")["type"].clone());
+    let kinds: Vec<Value> = kinds.collect();
+    let nth = |kind: &str| kinds.iter().position(|one| one == kind);
+    let (known, waits) = (nth("status.checkpointed"), nth("status.requeued"));
+    assert!(known.is_some() && known < waits, "what it saved counts before it waits again: {kinds:?}");
 }
