@@ -9,6 +9,7 @@
 //! terminate -> nothing alive there, and never an owned node
 //! owned  -> with what others hold, no more is started than there is
 //! done   -> a job whose criterion was met is completed, however its run ends, and not started again
+//! fails  -> a gang that has lost a node and then fails uses up no retry
 //! ```
 //!
 //! Never: asks the engine whether a decision was right.
@@ -20,11 +21,12 @@ use forebay_engine::engine::Engine;
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::decision::{Decision, Outcome};
 use forebay_kernel::effect::{Effect, Status, WorkerPlace};
-use forebay_kernel::event::{Event, LaunchError, Tick};
+use forebay_kernel::event::{Event, GoneWhy, LaunchError, Tick};
 use forebay_kernel::ids::{Attempt, JobId, NodeId, OfferingId, Seq};
 use forebay_kernel::job::{Gang, JobSpec};
 use forebay_kernel::journal::Batch;
 use forebay_kernel::policy::{Ceiling, Policy};
+use forebay_kernel::reason::Reason;
 use forebay_kernel::state::State;
 use forebay_kernel::state::freeze::Thaw;
 use forebay_kernel::state::jobs::Job;
@@ -128,6 +130,8 @@ pub struct Cluster {
     owned: BTreeMap<String, OwnedNode>,
     /// Jobs whose leader, or any worker where any one does, has finished.
     met: BTreeSet<JobId>,
+    /// Jobs that failed in this batch for want of a lost node, and how often they had failed by themselves before.
+    bereft: BTreeMap<JobId, u32>,
     launched: u64,
     ordinal: u64,
     seqs: BTreeMap<JobId, u32>,
@@ -170,6 +174,7 @@ impl Cluster {
             instances: BTreeMap::new(),
             owned: BTreeMap::new(),
             met: BTreeSet::new(),
+            bereft: BTreeMap::new(),
             launched: 0,
             ordinal: 0,
             seqs: BTreeMap::new(),
@@ -262,8 +267,15 @@ impl Cluster {
                 Decision::Finish { job, outcome, .. } if self.met.contains(job) => {
                     assert_eq!(*outcome, Outcome::Completed, "{job}'s work is done");
                 }
+                Decision::Finish { job, reason, .. } if self.bereft.contains_key(job) => {
+                    assert!(!matches!(reason, Some(Reason::ExitCode { .. })), "{job} failed for want of a lost node");
+                }
                 _ => {}
             }
+        }
+        for (job, before) in core::mem::take(&mut self.bereft) {
+            let failures = self.state().job(job).map_or(before, |(row, _)| row.failures);
+            assert_eq!(failures, before, "{job} failed for want of a lost node");
         }
         self.log.batches.push(batch);
         self.check(&released.statuses);
@@ -380,6 +392,12 @@ impl Cluster {
         if self.comes_true(&event) {
             self.step(vec![event], false);
         }
+    }
+
+    /// A node is lost, and a run fails for want of it before anybody hears of either.
+    pub fn fails_with(&mut self, instance: String, (job, attempt): (JobId, Attempt)) {
+        let failed = Event::RunFailed { job, attempt, exit_code: 1, node_fault: None };
+        self.step(vec![Event::NodeGone { instance, why: GoneWhy::Lost }, failed], false);
     }
 
     /// Something that happens in a while.

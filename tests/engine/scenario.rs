@@ -171,6 +171,12 @@ fn when_it(world: &mut Cluster, names: &[String], verb: &str, mut w: Words) {
             let (job, attempt) = run_of(world, &mut w);
             Event::RunStopped { job, attempt, progress: None }
         }
+        // lose NODE [failing=NAME]: in one batch, with what then fails for want of it
+        "lose" if let Some(name) = w.take("failing") => {
+            let job = world.id(name).unwrap_or_else(|| panic!("no job {name}"));
+            let attempt = world.alive(job).unwrap_or_else(|| panic!("{name} does not run"));
+            return world.fails_with(instance(world, w.at(0)), (job, attempt));
+        }
         "lose" => Event::NodeGone { instance: instance(world, w.at(0)), why: GoneWhy::Lost },
         "take" => Event::NodeGone { instance: instance(world, w.at(0)), why: GoneWhy::Reclaimed },
         // reclaim NODE in=TIME: a warning, and then the node is gone

@@ -117,6 +117,7 @@ stories! {
     entry_penalty
     equal_borrowers_lose_alike
     expected_cost_prefers_on_demand_for_work_that_cannot_save
+    fails_for_want_of_a_lost_node
     fair_share_between_queues
     fair_share_in_a_cohort
     fair_share_in_a_cohort_stops_the_greedier

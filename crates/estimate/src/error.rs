@@ -5,7 +5,8 @@
 //! one that is late already              counts as if it came now: else only the lucky would be counted while a backlog grows
 //! the next estimate                     those of the same kind of wait whose estimates were nearest to it: (actual + 15 s) / (estimated + 15 s)
 //! its interval                          the shortest that holds so many of these ratios, times it: some 92 % at first; after each start that came
-//!                                       outside its interval more, after each that came inside fewer, so that eight of ten come inside
+//!                                       outside its interval, or is late already, more, after each that came inside fewer, so that eight of ten
+//!                                       come inside
 //! ```
 //!
 //! Sources: conformal prediction with nearest neighbours (Papadopoulos, Vovk and Gammerman 2011), its level adapted to what comes (Gibbs and Candes
@@ -38,10 +39,10 @@ const COVERED: usize = 920;
 
 /// By how much this changes with a start that came inside its interval, and with one that came outside. With these 82 of a hundred come inside in the
 /// long run.
-const STEPS: (usize, usize) = (7, 32);
+const STEPS: (usize, usize) = (4, 19);
 
 /// It stays within these.
-const LEVELS: (usize, usize) = (600, 980);
+const LEVELS: (usize, usize) = (800, 980);
 
 /// Starts that were estimated: those that came, and those that are waited for.
 #[derive(Clone, Debug, Default)]
@@ -58,6 +59,8 @@ struct Asked {
     code: &'static str,
     estimated: Span,
     interval: Option<StartInterval>,
+    /// It still waits after its interval, and that is counted.
+    late: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -102,11 +105,11 @@ impl StartErrors {
     pub fn ask(&mut self, job: JobId, code: &'static str, at: Timestamp, estimated: Span) {
         if self.takes(job) {
             let interval = self.spread(code, estimated, at).map(|spread| spread.interval(estimated));
-            self.open.insert(job, Asked { at, code, estimated, interval });
+            self.open.insert(job, Asked { at, code, estimated, interval, late: false });
         }
     }
 
-    /// Looks which of them have started. A job that ended or left without a start says nothing.
+    /// Looks which of them have started. A job that ended or left without a start says nothing, unless its interval was over.
     pub fn settle(&mut self, state: &State) {
         let over = |id: &JobId| {
             let row = state.job(*id).map(|(row, _)| row);
@@ -122,13 +125,23 @@ impl StartErrors {
                 self.came(asked, started);
             }
         }
+        self.count_late(state.now());
+    }
+
+    /// Those whose interval is over have come outside it, whenever they will start: who waits for that start learns of it too late.
+    fn count_late(&mut self, now: Timestamp) {
+        for asked in self.open.values_mut() {
+            if !asked.late && asked.interval.is_some_and(|interval| asked.at + interval.latest < now) {
+                asked.late = true;
+                adapt(&mut self.levels, asked.code, false);
+            }
+        }
     }
 
     fn came(&mut self, asked: Asked, started: Timestamp) {
         let seen = asked.seen(started);
-        if let Some(inside) = seen.inside {
-            let level = self.levels.entry(asked.code).or_insert(COVERED);
-            *level = if inside { *level - STEPS.0 } else { *level + STEPS.1 }.clamp(LEVELS.0, LEVELS.1);
+        if let Some(inside) = seen.inside.filter(|_| !asked.late) {
+            adapt(&mut self.levels, asked.code, inside);
         }
         if self.seen.len() == KEPT {
             self.seen.pop_front();
@@ -168,6 +181,12 @@ impl StartErrors {
         let inside = judged.clone().filter(|inside| *inside).count() as u64 * 1000;
         Some(ErrorSummary { median, inside: inside.checked_div(judged.count() as u64) })
     }
+}
+
+/// A start came inside its interval, or outside.
+fn adapt(levels: &mut BTreeMap<&'static str, usize>, code: &'static str, inside: bool) {
+    let level = levels.entry(code).or_insert(COVERED);
+    *level = if inside { *level - STEPS.0 } else { *level + STEPS.1 }.clamp(LEVELS.0, LEVELS.1);
 }
 
 impl Asked {
@@ -273,5 +292,21 @@ mod tests {
         assert!(calm < COVERED, "{calm}");
         came(&mut errors, 100, 1_000);
         assert_eq!(level(&errors), calm + STEPS.1);
+    }
+
+    #[test]
+    fn who_is_late_widens_the_interval_at_once_and_once() {
+        let mut errors = StartErrors::default();
+        (0..64).for_each(|_| came(&mut errors, 100, 100));
+        let level = |errors: &StartErrors| errors.levels.get("Ceiling").copied();
+        let calm = level(&errors);
+        errors.ask(JobId(7), "Ceiling", Timestamp(0), Span::secs(100));
+        errors.count_late(Timestamp(100_000));
+        assert_eq!(level(&errors), calm);
+        (0..3).for_each(|_| errors.count_late(Timestamp(500_000)));
+        assert_eq!(level(&errors), calm.map(|calm| calm + STEPS.1));
+        let asked = errors.open.remove(&JobId(7)).expect("it waits");
+        errors.came(asked, Timestamp(900_000));
+        assert_eq!(level(&errors), calm.map(|calm| calm + STEPS.1));
     }
 }

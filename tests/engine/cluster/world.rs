@@ -337,9 +337,17 @@ impl Cluster {
                 }
             }
             Event::RunCompleted { job, attempt, worker: Some(worker) } => self.meet(*job, *attempt, *worker),
-            Event::RunCompleted { job, attempt, worker: None }
-            | Event::RunFailed { job, attempt, .. }
-            | Event::RunStopped { job, attempt, .. } => {
+            Event::RunFailed { job, attempt, .. } => {
+                let failures =
+                    self.state().job(*job).filter(|(row, _)| row.service.is_none()).map(|(row, _)| row.failures);
+                if let Some(run) = self.runs.get_mut(job).filter(|r| r.attempt == *attempt) {
+                    if let Some(before) = failures.filter(|_| run.alive && !run.whole) {
+                        self.bereft.insert(*job, before);
+                    }
+                    run.alive = false;
+                }
+            }
+            Event::RunCompleted { job, attempt, worker: None } | Event::RunStopped { job, attempt, .. } => {
                 if let Some(run) = self.runs.get_mut(job).filter(|r| r.attempt == *attempt) {
                     run.alive = false;
                 }

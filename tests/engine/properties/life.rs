@@ -23,7 +23,7 @@ use proptest::test_runner::TestCaseResult;
 /// One thing that happens: which kind, to whom, how much.
 type Op = (u8, u8, u16);
 
-const KINDS: u8 = 25;
+const KINDS: u8 = 26;
 
 fn lives(longest: usize) -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec((0..KINDS, any::<u8>(), any::<u16>()), 1..longest)
@@ -201,6 +201,13 @@ fn happen(world: &mut Cluster, n: usize, (kind, a, b): Op) {
         22 => Some(Event::Configured(Box::new(policy(b)))),
         23 => Some(brake(world, a, b)),
         24 => run.map(|(job, attempt)| Event::RunCompleted { job, attempt, worker: Some(u32::from(b % 4)) }),
+        25 => {
+            let node_of = |(job, _)| world.state().job(job)?.0.places.first().map(|place| place.node);
+            if let Some((run, instance)) = run.and_then(|run| Some((run, world.instance(node_of(run)?)?))) {
+                world.fails_with(instance, run);
+            }
+            None
+        }
         _ => {
             let until = world.now + u64::from(b) * 4;
             return world.run_until(until);

@@ -158,9 +158,8 @@ fn requeue(state: &mut State, job: JobId, reason: Reason, not_before: Timestamp)
         _ => return,
     };
     // Only a replica waits again when it is done: it was not to end.
-    let done = matches!(how, Ending::Completed | Ending::Stopped { cause: StopCause::Completed });
     let failed = matches!(how, Ending::Failed { .. } | Ending::Stopped { cause: StopCause::Failed { .. } });
-    let own_failure = failed || done;
+    let own_failure = failed || how.is_done();
     let taken = matches!(how, Ending::Stopped { cause } if cause.takes());
     state.counters.reclaimed_runs += u64::from(matches!(how, Ending::Stopped { cause: StopCause::Reclaimed }));
     state.edit_job(job, |row| {

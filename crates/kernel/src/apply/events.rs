@@ -628,9 +628,11 @@ fn failed(state: &mut State, id: JobId, attempt: Attempt, code: i32, blame: Opti
         return ignore(state);
     }
     let own = blame.is_some_and(|node| blamed(state, id, node));
-    let how = match (state.jobs[id].phase, blame) {
-        (Phase::Stopping { cause, .. }, _) => Ending::Stopped { cause },
-        (_, Some(_)) if !own => Ending::NodeFault,
+    // Who has lost a node fails for want of it. Up to version 2 it was its own failure, unless it was being stopped already.
+    let broken = state.jobs[id].broken.filter(|_| state.apply_version >= 3);
+    let how = match (state.jobs[id].phase, broken, blame) {
+        (Phase::Stopping { cause, .. }, ..) | (_, Some(cause), _) => Ending::Stopped { cause },
+        (.., Some(_)) if !own => Ending::NodeFault,
         _ => Ending::Failed { code },
     };
     end_run(state, id, how);

@@ -217,14 +217,14 @@ fn end_run(state: &mut State, id: JobId, how: Ending) {
         let lost = job.share.over(job.unsaved(state.now));
         state.ledger.lost += lost;
     }
-    if matches!(how, Ending::Completed | Ending::Stopped { cause: StopCause::Completed })
+    let done = how.is_done();
+    if done
         && let Some(since) = job.running_since
         && !(state.apply_version >= 3 && state.is_unseen() && since < state.resumed_at)
     {
         let lasted = job.resume_from + state.now.since(since);
         state.observed.completed(job.queue, &state.specs[id].gang, lasted);
     }
-    let done = matches!(how, Ending::Completed | Ending::Stopped { cause: StopCause::Completed });
     let worked = state.jobs[id].running_since.is_some();
     unload(state, id);
     let exit_code = match how {

@@ -265,6 +265,14 @@ pub enum Ending {
     Dropped,
 }
 
+impl Ending {
+    /// Whether its work is done: it is not run again, unless it is a replica of a service.
+    #[must_use]
+    pub fn is_done(self) -> bool {
+        matches!(self, Ending::Completed | Ending::Stopped { cause: StopCause::Completed })
+    }
+}
+
 impl Job {
     /// Since when it counts among those that hold quota: who came last is the first to borrow. `None`: it holds no places.
     #[must_use]

@@ -66,12 +66,11 @@ impl State {
     /// A run is about to end: its places are still in its row.
     pub(crate) fn note_ending(&mut self, id: JobId, how: Ending) {
         let job = &self.jobs[id];
-        if job.progress > job.resume_from {
+        if job.progress > job.resume_from || how.is_done() {
             return self.end_streak(id);
         }
         let lasted = job.running_since.map_or(Span::ZERO, |since| self.now.since(since));
         match how {
-            Ending::Completed | Ending::Stopped { cause: StopCause::Completed } => self.end_streak(id),
             Ending::NodeFault | Ending::Dropped | Ending::Stopped { cause: StopCause::StartTimeout } => {
                 self.streak_mut(id).start_failures += 1;
             }
@@ -82,7 +81,7 @@ impl State {
                     streak.blamed.clear();
                 }
             }
-            Ending::Failed { .. } | Ending::Stopped { .. } => {}
+            Ending::Completed | Ending::Failed { .. } | Ending::Stopped { .. } => {}
         }
     }
 

@@ -7,7 +7,7 @@ use forebay_kernel::decision::StopCause;
 use forebay_kernel::ids::JobId;
 use forebay_kernel::job::Gang;
 use forebay_kernel::state::State;
-use forebay_kernel::state::jobs::{Ending, Job, Phase};
+use forebay_kernel::state::jobs::{Job, Phase};
 use forebay_kernel::state::nodes::{Node, NodePhase};
 use forebay_kernel::units::Timestamp;
 use std::collections::BTreeMap;
@@ -158,9 +158,7 @@ impl Recomputed {
     fn ended(&mut self, job: &Job) {
         let run = self.runs.remove(&job.id).unwrap();
         let done = match job.phase {
-            Phase::Ended { how } => {
-                matches!(how, Ending::Completed | Ending::Stopped { cause: StopCause::Completed })
-            }
+            Phase::Ended { how } => how.is_done(),
             other => panic!("{} is {other:?} after it ran", job.id),
         };
         for (stretch, amount) in run.since {
