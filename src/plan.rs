@@ -43,13 +43,13 @@ pub(crate) fn pass(engine: &mut Engine) -> PlanReport {
     for _ in 0..MOST_ROUNDS {
         let before = (engine.state.capacity_epoch, engine.state.counters.next_seq);
         let left = !engine.state.allowances().is_empty();
-        round(engine, &mut report);
+        let rejected = round(engine, &mut report);
         // Who has to leave what it needs to another takes nothing, and may have to when others got it.
         let left = left || !engine.state.allowances().is_empty();
         let after = (engine.state.capacity_epoch, engine.state.counters.next_seq);
         // What was given out may break what was promised to a job behind.
         let promised = engine.state.index.keeps_anything() || left;
-        if after.0 == before.0 && !(promised && after.1 != before.1) {
+        if after.0 == before.0 && !(promised && after.1 != before.1) && !rejected {
             break;
         }
     }
@@ -74,8 +74,9 @@ fn serve(engine: &mut Engine, report: &mut PlanReport) {
     }
 }
 
-/// All stages once. What one job gave up may be what one before it waits for, so rounds are made until none gives anything up.
-fn round(engine: &mut Engine, report: &mut PlanReport) {
+/// All stages once. What one job gave up may be what one before it waits for, so rounds are made until none gives anything up. Returns whether
+/// jobs were rejected in the end.
+fn round(engine: &mut Engine, report: &mut PlanReport) -> bool {
     settle::run(engine, report);
     scale::run(engine, report);
     deadline::run(engine, report);
@@ -86,7 +87,8 @@ fn round(engine: &mut Engine, report: &mut PlanReport) {
     grow::run(engine, report);
     consolidate::run(engine, report);
     drain::run(engine, report);
-    start_target::reevaluate(engine, report);
+    let rejected = start_target::reevaluate(engine, report);
     // Again, for it has to make reservations anew that the others give up.
     backfill::run(engine, &BTreeSet::new(), report);
+    rejected
 }

@@ -168,7 +168,16 @@ impl<'a> Drive<'a> {
     /// Whether everything was submitted, everything is over and nothing is left.
     fn over(&self) -> bool {
         let state = self.engine.state();
-        self.next_row == self.trace.jobs.len() && state.open_jobs() == 0 && !self.holds()
+        self.next_row == self.trace.jobs.len() && state.open_jobs() == 0 && !self.holds_more_than_floors()
+    }
+
+    /// Whether there are purchases, or nodes beside those that are kept ready when nobody works: these stay for ever.
+    fn holds_more_than_floors(&self) -> bool {
+        let state = self.engine.state();
+        let pools = state.policy().map_or(&[][..], |policy| &policy.pools);
+        let kept: u32 = pools.iter().map(|pool| pool.emptied_above(state.now())).sum();
+        let nodes = state.bought_nodes().count();
+        state.purchases().next().is_some() || nodes > kept as usize || state.index().idle.len() != nodes
     }
 
     /// Whether nothing moves any more: jobs wait for what the policy never gives them.

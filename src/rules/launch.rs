@@ -383,7 +383,7 @@ pub(crate) fn bound_hit(state: &State, pool: PoolId, option: &LaunchOption, all:
     let add = state.held_by(&option.counts);
     let own_ceiling = policy.pools.get(pool.index()).map_or(Ceiling::default(), |p| p.ceiling);
     let overall = broken(&policy.limits, all, add, [Bound::Nodes, Bound::OnDemandNodes, Bound::Gpus, Bound::Spend]);
-    let pools = [Bound::PoolNodes, Bound::OnDemandNodes, Bound::PoolGpus, Bound::PoolSpend];
+    let pools = [Bound::PoolNodes, Bound::PoolOnDemandNodes, Bound::PoolGpus, Bound::PoolSpend];
     overall.or_else(|| broken(&own_ceiling, own, add, pools))
 }
 

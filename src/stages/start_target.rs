@@ -38,9 +38,12 @@ pub(crate) fn defer(engine: &mut Engine) {
     }
 }
 
-/// After all that is free has been given out: who waits no longer, and for what the others do.
-pub(crate) fn reevaluate(engine: &mut Engine, report: &mut PlanReport) {
+/// After all that is free has been given out: who waits no longer, and for what the others do. Returns whether any job is over: floors are kept
+/// for jobs that are known.
+pub(crate) fn reevaluate(engine: &mut Engine, report: &mut PlanReport) -> bool {
+    let open = engine.state.open_jobs();
     late(engine, report);
+    let rejected = engine.state.open_jobs() != open;
     for (_, class, jobs) in asked(&engine.state) {
         let promises = start_targets::promises(engine, class, &jobs);
         let mut lane = start_targets::Lane::default();
@@ -55,6 +58,7 @@ pub(crate) fn reevaluate(engine: &mut Engine, report: &mut PlanReport) {
             });
         }
     }
+    rejected
 }
 
 /// What becomes of jobs that have not started by their target.

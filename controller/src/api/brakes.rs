@@ -15,6 +15,7 @@ use super::events::durable;
 use super::visible;
 use crate::config::tokens::Who;
 use crate::document::write;
+use crate::driver::QueryContext;
 use crate::show::figures::short;
 use axum::Json;
 use axum::body::Body;
@@ -107,10 +108,10 @@ pub(super) async fn set(
         let message = format!("`why` has {} characters", why.chars().count());
         return Err(ApiError::bad("BadValue", message, format!("say it in at most {MOST_WHY}")));
     }
-    let asked = move |engine: &Engine, _: &_| {
+    let asked = move |engine: &Engine, context: &QueryContext| {
         let state = engine.state();
         let brakes = meant(state, &brake, target.as_deref())?;
-        let until = until.as_deref().map(|text| instant(text, state.now())).transpose()?;
+        let until = until.as_deref().map(|text| instant(text, context.now)).transpose()?;
         let new = brakes.iter().filter(|brake| state.brake(brake).is_none()).count();
         if state.brakes().count() + new > MOST_BRAKES {
             let message = format!("{MOST_BRAKES} brakes are in force");

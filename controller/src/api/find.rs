@@ -3,7 +3,7 @@
 //! ```text
 //! #17      the number, and nothing else: no subject begins with `#`
 //! job-17   the caller's own subject of that name, open or over; else the number
-//! other    the caller's own subject; for operators, that of any tenant
+//! other    the caller's own subject; for operators, that of any tenant, if only one has it
 //! ```
 //!
 //! Never: another's job where the caller's own subject has the name; a difference between a job that may not be seen and none.
@@ -14,6 +14,7 @@ use super::error::ApiError;
 use super::visible;
 use crate::config::tokens::Who;
 use crate::document::write;
+use crate::show::figures::short;
 use forebay_kernel::ids::JobId;
 use forebay_kernel::state::State;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ pub(super) async fn find_anywhere(api: &Api, who: &Arc<Who>, name: &str) -> Resu
         None => named(api, who, name).await?,
     };
     place.ok_or_else(|| {
-        let shown = crate::show::figures::short(name, 80);
+        let shown = short(name, 80);
         let remedy = "use its subject or its number, as in `forebay jobs`; `#17` is a number and never a subject";
         ApiError::not_found("NoSuchJob", format!("there is no job `{shown}`"), remedy)
     })
@@ -52,8 +53,31 @@ async fn named(api: &Api, who: &Arc<Who>, name: &str) -> Result<Option<Place>, A
     {
         return Ok(Some(place));
     }
-    let any = |state: &State, who: &Who, name: &str| write::find_by_subject(state, name).filter(|_| who.operates());
-    Ok(in_state(api, who, name, any).await?.map(Place::State))
+    if !who.operates() {
+        return Ok(None);
+    }
+    match of_any_tenant(api, who, name).await?.as_slice() {
+        [] => Ok(None),
+        [(id, _)] => Ok(Some(Place::State(*id))),
+        several => Err(ambiguous(name, several)),
+    }
+}
+
+/// The jobs of a subject with their tenants.
+async fn of_any_tenant(api: &Api, who: &Arc<Who>, name: &str) -> Result<Vec<(JobId, String)>, ApiError> {
+    let name = name.to_owned();
+    let found = move |state: &State| {
+        let tenant = |id: JobId| Some((id, state.job(id)?.1.tenant.clone()));
+        write::find_by_subject(state, &name).into_iter().filter_map(tenant).collect()
+    };
+    api.ask(who, move |engine, _| found(engine.state())).await
+}
+
+/// What an operator does to one of them must not happen to another's.
+fn ambiguous(name: &str, several: &[(JobId, String)]) -> ApiError {
+    let jobs: Vec<(JobId, &str)> = several.iter().map(|(id, tenant)| (*id, tenant.as_str())).collect();
+    let remedy = format!("say which by its number, such as `#{}`", several[0].0.0);
+    ApiError::new(409, "SeveralJobs", write::several_jobs(name, &jobs), remedy)
 }
 
 async fn numbered(api: &Api, who: &Arc<Who>, id: JobId) -> Result<Option<Place>, ApiError> {

@@ -9,12 +9,12 @@ use serde::Deserialize;
 use std::path::Path;
 
 /// The log, and how far it was read.
-pub(super) struct History {
+pub(crate) struct History {
     reader: SegmentReader,
 }
 
 /// A status as its line has it.
-pub(super) struct Past<'a> {
+pub(crate) struct Past<'a> {
     /// Position among its job's.
     pub seq: u64,
     /// `status.queued` and the like.

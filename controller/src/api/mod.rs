@@ -23,7 +23,7 @@ pub mod events;
 mod export;
 mod find;
 mod guard;
-mod history;
+pub(crate) mod history;
 mod job_events;
 pub mod jobs;
 mod listen;

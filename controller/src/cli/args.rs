@@ -234,9 +234,10 @@ What runs there goes on; `forebay cancel` stops a job. Owned nodes are only left
 Examples:
   forebay job resnet-0412
   forebay job job-17 --json | jq '.attempts[] | {attempt, wait_s, cost_usd}'
+  forebay job resnet-0412 --data ./forebay-data
 
 Statuses that are not kept any more (`statuses` in forebay.yaml) are missing, and with them attempts of which they were all that was known.")]
-    Job(JobArgs),
+    Job(JobRecordArgs),
     /// Say why a job is where it is, and until when.
     #[command(after_help = "Example:\n  forebay why job-17")]
     Why(JobArgs),
@@ -637,6 +638,19 @@ pub struct CostArgs {
 pub struct JobArgs {
     /// Its subject, or its number such as job-17.
     pub job: String,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+/// `forebay job`.
+#[derive(Debug, Args)]
+pub struct JobRecordArgs {
+    /// Its subject, or its number such as job-17.
+    pub job: String,
+    /// Read this data folder instead of asking a server. One may be running on it.
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
     /// Whom to ask.
     #[command(flatten)]
     pub server: ServerArgs,

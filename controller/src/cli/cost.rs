@@ -2,12 +2,11 @@
 //!
 //! Never: another figure from a folder than from its server.
 
-use super::Output;
 use super::args::CostArgs;
 use super::outcome::{Exit, Failure, print, print_json};
+use super::{Output, folder};
 use crate::api::client::encoded;
 use crate::cost::{BillScope, CostBy, CostFault, CostRange, CostSubset, focus_of_folder, of_folder};
-use crate::journal::{JournalError, StorageFailure};
 use crate::show::cost;
 
 pub(super) fn run(args: &CostArgs, out: Output) -> Result<Exit, Failure> {
@@ -53,17 +52,12 @@ fn range_query(range: &CostRange) -> String {
     parts.collect::<Vec<_>>().join("&")
 }
 
-fn failure(fault: CostFault) -> Failure {
+/// A bill that cannot be made.
+pub(super) fn failure(fault: CostFault) -> Failure {
     match fault {
-        // Its own remedies are those of `forebay run`.
-        CostFault::Journal(JournalError::Missing { path }) => Failure::input(format_args!(
-            "{}: there is no journal: name the folder that a Forebay wrote to, or leave --data out to ask a server",
-            path.display()
-        )),
-        CostFault::Journal(e) if !e.is_for_the_caller() => Failure::outside(e),
+        CostFault::Journal(e) => folder::failure(e),
         CostFault::Unbalanced(e) => Failure { exit: Exit::Violations, text: e.to_string() },
         CostFault::Range(e) => Failure::input(format_args!("--{e}")),
         CostFault::Spread(e) => Failure::input(format_args!("--spread: {e}")),
-        other => Failure::input(other),
     }
 }

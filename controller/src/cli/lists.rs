@@ -1,14 +1,16 @@
-//! `jobs`, `nodes`, `queues`, `sources`, `brakes`: lists of a running Forebay, once or, with `--watch`, again and again.
+//! `jobs`, `nodes`, `queues`, `sources`, `brakes`: lists of a running Forebay, and jobs of a data folder, once or, with `--watch`, again and again.
 //!
 //! Never: computes what the server should say.
 
-use super::Output;
 use super::args::{ColumnArgs, JobsArgs, ListArgs};
+use super::folder::Among;
 use super::outcome::{Exit, Failure, is_read, print, print_json};
+use super::{Output, folder};
 use crate::api::client::{Client, encoded};
+use crate::api::listing::Jobs;
 use crate::show::lists;
 use crate::show::table::{ShownColumns, UnknownColumn, terminal_width};
-use forebay_wire::document::views::JobPhase;
+use forebay_wire::document::views::{JobPhase, JobView};
 use serde::Serialize;
 use std::io::IsTerminal as _;
 
@@ -16,33 +18,45 @@ use std::io::IsTerminal as _;
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
 pub(super) fn jobs(args: &JobsArgs, out: Output) -> Result<Exit, Failure> {
-    let filter = filter(args)?;
-    let none =
-        if args.all || args.phase.is_some() { "no jobs" } else { "no open jobs; --all shows those that are over" };
-    show(
-        &args.list,
-        out,
-        |client| client.jobs(&filter),
-        |found, columns| {
-            if found.jobs.is_empty() {
-                Ok(none.to_owned())
-            } else {
-                lists::jobs(&found.jobs, found.now_s, columns, out.paint)
-            }
-        },
-    )
+    let phase = args.phase.as_deref().map(known_phase).transpose()?;
+    let none = if args.all || phase.is_some() { "no jobs" } else { "no open jobs; --all shows those that are over" };
+    let table = |found: &Jobs, columns: &ShownColumns| {
+        if found.jobs.is_empty() {
+            Ok(none.to_owned())
+        } else {
+            lists::jobs(&found.jobs, found.now_s, columns, out.paint)
+        }
+    };
+    let Some(folder) = &args.data else {
+        let filter = filter(args, phase);
+        return show(&args.list, out, |client| client.jobs(&filter), table);
+    };
+    let among = if phase.map_or(args.all, JobPhase::terminal) { Among::All } else { Among::State };
+    let wanted = |view: &JobView| {
+        phase.map_or(args.all || !view.phase.terminal(), |phase| phase == view.phase)
+            && args.queue.as_ref().is_none_or(|queue| *queue == view.queue)
+    };
+    let found = folder::jobs(folder, among, wanted)?;
+    if args.list.server.json {
+        print_json(&found)?;
+    } else {
+        print(&format!("{}\n", shown(&args.list, &found, table)?))?;
+    }
+    Ok(Exit::Done)
 }
 
-fn filter(args: &JobsArgs) -> Result<String, Failure> {
+fn known_phase(phase: &str) -> Result<JobPhase, Failure> {
+    serde_json::from_value(phase.to_lowercase().into()).map_err(|_| {
+        Failure::input(format_args!(
+            "--phase {phase}: no such phase: write new, backing-off, held, queued, booked, starting, running, stopping, ended, completed, \
+             failed, cancelled or rejected"
+        ))
+    })
+}
+
+fn filter(args: &JobsArgs, phase: Option<JobPhase>) -> String {
     let mut filter = String::new();
-    if let Some(phase) = &args.phase {
-        let known: Result<JobPhase, _> = serde_json::from_value(phase.to_lowercase().into());
-        let phase = known.map_err(|_| {
-            Failure::input(format_args!(
-                "--phase {phase}: no such phase: write new, backing-off, held, queued, booked, starting, running, stopping, ended, \
-                 completed, failed, cancelled or rejected"
-            ))
-        })?;
+    if let Some(phase) = phase {
         filter.push_str(&format!("&phase={phase}"));
     } else if !args.all {
         filter.push_str("&open=true");
@@ -50,7 +64,7 @@ fn filter(args: &JobsArgs) -> Result<String, Failure> {
     if let Some(queue) = &args.queue {
         filter.push_str(&format!("&queue={}", encoded(queue)));
     }
-    Ok(filter)
+    filter
 }
 
 pub(super) fn nodes(args: &ListArgs, out: Output) -> Result<Exit, Failure> {
@@ -108,7 +122,7 @@ fn show<T: Serialize>(
         print_json(&ask(&client)?)?;
         return Ok(Exit::Done);
     }
-    let text = |found: &T| table(found, &args.columns.shown()).map_err(|e| Failure::input(format_args!("-o: {e}")));
+    let text = |found: &T| shown(args, found, &table);
     let Some(every) = args.watch else {
         print(&format!("{}\n", text(&ask(&client)?)?))?;
         return Ok(Exit::Done);
@@ -123,4 +137,13 @@ fn show<T: Serialize>(
         }
         std::thread::sleep(every);
     }
+}
+
+/// A list as a table.
+fn shown<T>(
+    args: &ListArgs,
+    found: &T,
+    table: impl Fn(&T, &ShownColumns) -> Result<String, UnknownColumn>,
+) -> Result<String, Failure> {
+    table(found, &args.columns.shown()).map_err(|e| Failure::input(format_args!("-o: {e}")))
 }

@@ -13,6 +13,7 @@ mod cost;
 mod demand;
 mod doctor;
 mod events;
+mod folder;
 mod gate;
 mod job;
 mod journal;

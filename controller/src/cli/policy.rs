@@ -45,7 +45,10 @@ pub enum PolicyCommand {
     #[command(after_help = "Example:\n  forebay policy history --json | jq -r '.policies[0].changes'")]
     History(ServerArgs),
     /// Put another policy in force, where no file owns it.
-    #[command(after_help = "Example:\n  forebay policy set next.yaml --token-file on-call.token")]
+    #[command(
+        visible_alias = "apply",
+        after_help = "Example:\n  forebay policy set next.yaml --token-file on-call.token"
+    )]
     Set {
         /// The policy. `-` is stdin.
         file: PathBuf,
@@ -149,7 +152,7 @@ fn named<'h>(history: &'h PolicyHistory, hash: &str) -> Result<&'h PolicyEntry, 
 fn before(history: &PolicyHistory) -> Result<&PolicyEntry, Failure> {
     let (now, earlier) = history.policies.split_first().unzip();
     let other = earlier.into_iter().flatten().find(|entry| now.is_some_and(|now| now.hash != entry.hash));
-    other.ok_or_else(|| Failure::input("the journal has no policy of before: write one, and `forebay policy set FILE`"))
+    other.ok_or_else(|| Failure::input("the journal has no policy of before: write one and put it in force, by `forebay policy set FILE` or, where a file owns the policy, by that file"))
 }
 
 fn show(server: &ServerArgs, view: &PolicyView) -> Result<Exit, Failure> {

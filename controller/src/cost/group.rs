@@ -235,7 +235,10 @@ pub(super) fn row_key(
         CostBy::Queue => job.queue.clone(),
         CostBy::Tenant => apart(&job.tenant),
         CostBy::Tier => job.tier.clone(),
-        CostBy::Label(name) => job.labels.get(name).map_or_else(|| format!("(no {name})"), |value| apart(value)),
+        CostBy::Label(name) => {
+            let value = job.labels.get(name).filter(|value| !value.is_empty());
+            value.map_or_else(|| format!("(no {name})"), |value| apart(value))
+        }
         _ => id.to_string(),
     }
 }

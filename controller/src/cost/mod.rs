@@ -33,7 +33,7 @@ use crate::journal::{JournalError, SpendTotals, read_folder_spend};
 use forebay_kernel::ids::JobId;
 use forebay_kernel::state::billing::BilledJob;
 use forebay_sim::score::money::largest_remainders;
-use forebay_wire::document::cost::CostDocument;
+use forebay_wire::document::cost::{CostDocument, JobCost};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -142,6 +142,15 @@ pub fn of_folder(folder: &Path, by: &CostBy, range: &CostRange, scope: &BillScop
     let basis = CostBasis::of(&found.machine);
     let (charges, jobs) = ranged(&basis, found.charges, found.jobs, range)?;
     Ok(scoped_bill(by, scope, basis, charges, &jobs)?)
+}
+
+/// What one job of a folder cost.
+///
+/// # Errors
+/// There is no sound journal.
+pub fn folder_job_cost(folder: &Path, id: JobId) -> Result<JobCost, CostFault> {
+    let found = read_folder_spend(folder)?;
+    Ok(job_cost(&CostBasis::of(&found.machine), id, &found.charges))
 }
 
 /// The bill of these charges, or of a part of them.

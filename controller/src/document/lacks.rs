@@ -25,18 +25,18 @@ const MOST_HOLDERS: usize = 5;
 /// Who holds GPUs, by pool, once somebody has asked.
 #[derive(Default)]
 pub struct Holders {
-    pools: Option<BTreeMap<PoolId, Vec<Value>>>,
+    pools: Option<BTreeMap<Option<PoolId>, Vec<Value>>>,
 }
 
 impl Holders {
-    /// Those that hold most of a pool: queue, tier, GPUs, runs, and whether the queue borrows.
-    fn of(&mut self, state: &State, pool: PoolId) -> Vec<Value> {
+    /// Those that hold most of a pool, or of all: queue, tier, GPUs, runs, and whether the queue borrows.
+    fn of(&mut self, state: &State, pool: Option<PoolId>) -> Vec<Value> {
         self.pools.get_or_insert_with(|| counted(state)).get(&pool).cloned().unwrap_or_default()
     }
 }
 
-fn counted(state: &State) -> BTreeMap<PoolId, Vec<Value>> {
-    let mut sums: BTreeMap<PoolId, Uses> = BTreeMap::new();
+fn counted(state: &State) -> BTreeMap<Option<PoolId>, Vec<Value>> {
+    let mut sums: BTreeMap<Option<PoolId>, Uses> = BTreeMap::new();
     for id in state.index().holding.values().flatten() {
         let Some((row, spec)) = state.job(*id) else { continue };
         let Some(pool) = row.pool else { continue };
@@ -44,8 +44,10 @@ fn counted(state: &State) -> BTreeMap<PoolId, Vec<Value>> {
         let rule = state.queues().get(row.queue).and_then(|queue| queue.rule.as_ref());
         let borrows = rule.is_some_and(|rule| state.quota().borrows(rule.quota, pool));
         let key = (spec.queue.clone(), tier.unwrap_or_default(), borrows);
-        let sum = sums.entry(pool).or_default().entry(key).or_default();
-        *sum = (sum.0 + row.share.0, sum.1 + 1);
+        for within in [Some(pool), None] {
+            let sum = sums.entry(within).or_default().entry(key.clone()).or_default();
+            *sum = (sum.0 + row.share.0, sum.1 + 1);
+        }
     }
     let most = |holders: BTreeMap<(String, String, bool), (u64, u32)>| {
         let mut all: Vec<_> = holders.into_iter().collect();
@@ -101,7 +103,7 @@ impl<'a> Asker<'a> {
     /// A ceiling that is reached: its limit, what is held against it, and by whom.
     #[must_use]
     pub fn ceiling(self, bound: Bound, holders: Option<&mut Holders>) -> LackFigures {
-        let own = matches!(bound, Bound::PoolNodes | Bound::PoolGpus | Bound::PoolSpend | Bound::OnDemandNodes);
+        let own = matches!(bound, Bound::PoolNodes | Bound::PoolGpus | Bound::PoolSpend | Bound::PoolOnDemandNodes);
         let over_all = self.state.policy().map(|p| p.limits).unwrap_or_default();
         let mut found: Option<(Option<PoolId>, Value, Value, bool)> = None;
         if own {
@@ -128,17 +130,16 @@ impl<'a> Asker<'a> {
         lack.sentence = format!("{used} of {limit} {} in use", spoken(bound));
         lack.set(&format!("limit_{unit}"), limit);
         lack.set(&format!("used_{unit}"), used);
-        let held_in = pool.or_else(|| self.pools().next());
         if let Some(name) = pool.and_then(|id| self.pool(id)).map(|p| p.name.clone()) {
             lack.sentence.push_str(&format!(" in pool `{name}`"));
             lack.set("pool", json!(name));
         }
-        self.held_by(&mut lack, held_in, holders);
+        self.held_by(&mut lack, pool, holders);
         lack
     }
 
     fn held_by(self, lack: &mut LackFigures, pool: Option<PoolId>, holders: Option<&mut Holders>) {
-        let (Some(pool), Some(holders)) = (pool, holders) else { return };
+        let Some(holders) = holders else { return };
         let held = holders.of(self.state, pool);
         if let Some(most) = held.first() {
             let text = |key: &str| most[key].as_str().unwrap_or_default().to_owned();
@@ -358,14 +359,14 @@ impl WantedWorker {
 }
 
 const ALL_BOUNDS: [Bound; 4] = [Bound::Nodes, Bound::OnDemandNodes, Bound::Gpus, Bound::Spend];
-const POOL_BOUNDS: [Bound; 4] = [Bound::PoolNodes, Bound::OnDemandNodes, Bound::PoolGpus, Bound::PoolSpend];
+const POOL_BOUNDS: [Bound; 4] = [Bound::PoolNodes, Bound::PoolOnDemandNodes, Bound::PoolGpus, Bound::PoolSpend];
 
 /// The limit of a bound, what is held against it, and whether that is all of it.
 fn against(bound: Bound, ceiling: &Ceiling, held: Held) -> Option<(Value, Value, bool)> {
     let count = |limit: Option<u32>, used: u32| limit.map(|limit| (json!(limit), json!(used), used >= limit));
     match bound {
         Bound::Nodes | Bound::PoolNodes => count(ceiling.nodes, held.nodes),
-        Bound::OnDemandNodes => count(ceiling.on_demand_nodes, held.on_demand_nodes),
+        Bound::OnDemandNodes | Bound::PoolOnDemandNodes => count(ceiling.on_demand_nodes, held.on_demand_nodes),
         Bound::Gpus | Bound::PoolGpus => count(ceiling.gpus, held.gpus),
         Bound::Spend | Bound::PoolSpend => {
             let used = held.spend;
@@ -377,7 +378,7 @@ fn against(bound: Bound, ceiling: &Ceiling, held: Held) -> Option<(Value, Value,
 fn unit(bound: Bound) -> &'static str {
     match bound {
         Bound::Nodes | Bound::PoolNodes => "nodes",
-        Bound::OnDemandNodes => "on_demand_nodes",
+        Bound::OnDemandNodes | Bound::PoolOnDemandNodes => "on_demand_nodes",
         Bound::Gpus | Bound::PoolGpus => "gpus",
         Bound::Spend | Bound::PoolSpend => "usd_per_hour",
     }
@@ -386,7 +387,7 @@ fn unit(bound: Bound) -> &'static str {
 fn spoken(bound: Bound) -> &'static str {
     match bound {
         Bound::Nodes | Bound::PoolNodes => "nodes",
-        Bound::OnDemandNodes => "on-demand nodes",
+        Bound::OnDemandNodes | Bound::PoolOnDemandNodes => "on-demand nodes",
         Bound::Gpus | Bound::PoolGpus => "GPUs",
         Bound::Spend | Bound::PoolSpend => "USD/h",
     }

@@ -57,6 +57,13 @@ fn view(reason: Reason, state: &State, job: Option<JobId>, lack: LackFigures) ->
         }
         Reason::OwnedNodesFull { pool, nodes: 1.., gpus, foreign } => {
             let name = state.policy().and_then(|p| p.pools.get(pool.index())).map_or("", |pool| pool.name.as_str());
+            if job.is_some_and(|job| !fits_empty(job, pool, state)) {
+                let message = format!(
+                    "none of the owned nodes of pool `{name}` could hold one of its workers, even empty: starts when nodes that have what it asks \
+                     for join them"
+                );
+                return ReasonView { code, message, figures: figures(reason, state, job), eta_s: None };
+            }
             let by = foreign_pods(pool, state);
             let by = if by.is_empty() { String::new() } else { format!(" ({})", by.join(", ")) };
             format!(
@@ -76,6 +83,14 @@ fn view(reason: Reason, state: &State, job: Option<JobId>, lack: LackFigures) ->
     let eta = reason.eta().filter(|at| *at != Timestamp::NEVER);
     let eta_s = eta.map(|at| Seconds::from(at.since(state.now())));
     ReasonView { code, message, figures, eta_s }
+}
+
+/// Whether any node of a pool would hold a worker of a job, if nothing else were on it.
+fn fits_empty(job: JobId, pool: PoolId, state: &State) -> bool {
+    let class = state.job(job).and_then(|(row, _)| state.classes().get(row.class));
+    let fits = class.and_then(|class| class.fits.iter().find(|(at, _)| *at == pool)).map(|(_, offerings)| offerings);
+    let holds = |offering| fits.is_none_or(|fits| fits.contains(offering));
+    state.nodes().any(|node| node.pool == pool && holds(&node.offering))
 }
 
 /// The pods that hold most of each owned node of a pool, some of them.

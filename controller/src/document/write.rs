@@ -3,6 +3,7 @@
 //! Never: keeps anything, or changes the engine.
 
 use super::reason::reason_view;
+use crate::show::figures::short;
 use forebay_engine::engine::Engine;
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::decision::Outcome;
@@ -17,7 +18,6 @@ use forebay_kernel::state::retire::FinishedJob;
 use forebay_kernel::state::{Class, State};
 use forebay_kernel::units::{MilliGpu, Rate, Span};
 use forebay_wire::document::seconds::Seconds;
-use forebay_wire::document::state::DEFAULT_TENANT;
 use forebay_wire::document::views::{
     BrakeView, JobPhase, JobView, NodePhaseView, NodeView, OfferingView, OwnedNodeView, QueueView, QuotaView,
     ServiceView, Summary,
@@ -377,7 +377,7 @@ pub fn summary(state: &State) -> Summary {
     let mut summary = Summary {
         now_s: state.now().into(),
         policy: state.policy().map(|p| p.name.clone()).unwrap_or_default(),
-        jobs: state.open_jobs() as u64 + counters.outcomes.iter().sum::<u64>(),
+        jobs: state.open_jobs() as u64 + counters.outcomes.iter().sum::<u64>() + counters.refused,
         queued: state.open_jobs() as u64 - running,
         running,
         completed: counters.outcomes[Outcome::Completed as usize],
@@ -437,8 +437,23 @@ fn tenants(state: &State) -> impl Iterator<Item = &str> + '_ {
     })
 }
 
-/// A job by its subject, of any tenant: the usual one's first, else the latest.
+/// The jobs of a subject, of each tenant that has one the latest, in the order of their numbers.
 #[must_use]
-pub fn find_by_subject(state: &State, name: &str) -> Option<JobId> {
-    state.job_of(DEFAULT_TENANT, name).or_else(|| tenants(state).filter_map(|tenant| state.job_of(tenant, name)).max())
+pub fn find_by_subject(state: &State, name: &str) -> Vec<JobId> {
+    let mut all: Vec<JobId> = tenants(state).filter_map(|tenant| state.job_of(tenant, name)).collect();
+    all.sort_unstable();
+    all
+}
+
+/// Jobs of one name that a sentence lists.
+const MOST_NAMED: usize = 8;
+
+/// That several tenants have a job of this name, and which: who acts on one of them must not hit another.
+#[must_use]
+pub fn several_jobs(name: &str, jobs: &[(JobId, &str)]) -> String {
+    let one = |(id, tenant): &(JobId, &str)| format!("#{} of {}", id.0, short(tenant, 60));
+    let listed: Vec<String> = jobs.iter().take(MOST_NAMED).map(one).collect();
+    let more = jobs.len() - listed.len();
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    format!("{} tenants have a job `{}`: {}{more}", jobs.len(), short(name, 80), listed.join(", "))
 }

@@ -20,7 +20,7 @@ pub fn table(bill: &CostDocument, by: &str, paint: Paint) -> String {
         .left(&by.to_uppercase(), |(row, _)| short(&row.key, 48))
         .right("USD", |(_, cents)| usd(*cents))
         .right("GPU-HOURS", |(row, _)| number(row.gpu_hours, 2))
-        .right("SPOT", |(row, _)| percent(row.spot_ratio));
+        .right("SPOT", |(row, _)| if row.gpu_hours > 0.0 { percent(row.spot_ratio) } else { "-".to_owned() });
     format!("{}\n\n{} USD in all", table.text(), paint.strong(&usd(total)))
 }
 

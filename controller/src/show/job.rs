@@ -43,7 +43,7 @@ pub struct JobAttempt {
     pub started: Option<String>,
     /// For how long it ran, in seconds. Null: it runs, or has not started.
     pub ran_s: Option<f64>,
-    /// How it ended: the last status of it, such as `preempted`. Null: it has not.
+    /// How it ended: the last status of it, such as `preempted`; `failed` also where it is tried again. Null: it has not.
     pub ended: Option<String>,
     /// Why it ended: a reason's code.
     pub end_reason: Option<String>,
@@ -63,6 +63,7 @@ struct StatusLine<'a> {
     at: Option<jiff::Timestamp>,
     attempt: u32,
     reason: Option<&'a str>,
+    exit_code: Option<i64>,
     nodes: &'a [Value],
 }
 
@@ -74,6 +75,7 @@ impl<'a> StatusLine<'a> {
             at: status["time"].as_str().and_then(|at| at.parse().ok()),
             attempt: status["data"]["attempt"].as_u64().and_then(|n| u32::try_from(n).ok()).unwrap_or(0),
             reason: status["data"]["reason"]["code"].as_str(),
+            exit_code: status["data"]["exitCode"].as_i64(),
             nodes: status["data"]["nodes"].as_array().map_or(&[], Vec::as_slice),
         }
     }
@@ -85,19 +87,21 @@ pub fn attempts(statuses: &[Value], cost: &JobCost) -> Vec<JobAttempt> {
     let mut all: BTreeMap<u32, JobAttempt> = BTreeMap::new();
     let (mut waits_since, mut waits_for) = (None, None);
     let mut runs_since: Option<jiff::Timestamp> = None;
-    let length = |from: Option<jiff::Timestamp>, to: Option<jiff::Timestamp>| {
-        from.zip(to).map(|(from, to)| (to.as_millisecond() - from.as_millisecond()) as f64 / 1000.0)
-    };
     for line in statuses.iter().map(StatusLine::of) {
         let number = line.attempt;
         let attempt = || JobAttempt { attempt: number, ..JobAttempt::default() };
         match line.kind {
             "queued" | "requeued" => {
                 (waits_since, waits_for) = (line.at, line.reason.map(str::to_owned));
+                // A run that nothing has stopped ended by itself.
+                if let Some(one) = all.get_mut(&number).filter(|one| one.started.is_some() && one.ended.is_none()) {
+                    let failed = line.exit_code.is_some_and(|code| code != 0);
+                    end(one, &line, if failed { "failed" } else { line.kind }, runs_since.take());
+                }
             }
             "started" => {
                 let one = all.entry(number).or_insert_with(attempt);
-                one.wait_s = length(waits_since.take(), line.at);
+                one.wait_s = seconds_between(waits_since.take(), line.at);
                 one.wait_reason = waits_for.take();
                 one.started = line.at.map(|at| at.to_string());
                 runs_since = line.at;
@@ -105,11 +109,7 @@ pub fn attempts(statuses: &[Value], cost: &JobCost) -> Vec<JobAttempt> {
             }
             "checkpointed" => all.entry(number).or_insert_with(attempt).checkpoints += 1,
             "preempted" | "completed" | "failed" | "cancelled" if number > 0 => {
-                let one = all.entry(number).or_insert_with(attempt);
-                one.ran_s = length(runs_since.take(), line.at);
-                one.ended = Some(line.kind.to_owned());
-                one.end_reason = line.reason.map(str::to_owned);
-                note_nodes(one, line.nodes);
+                end(all.entry(number).or_insert_with(attempt), &line, line.kind, runs_since.take());
             }
             _ => {}
         }
@@ -121,6 +121,18 @@ pub fn attempts(statuses: &[Value], cost: &JobCost) -> Vec<JobAttempt> {
         one.types.insert(format!("{} {}", row.instance_type, row.capacity_type));
     }
     all.into_values().collect()
+}
+
+/// A status says how an attempt ended.
+fn end(attempt: &mut JobAttempt, line: &StatusLine<'_>, how: &str, since: Option<jiff::Timestamp>) {
+    attempt.ran_s = seconds_between(since, line.at);
+    attempt.ended = Some(how.to_owned());
+    attempt.end_reason = line.reason.map(str::to_owned);
+    note_nodes(attempt, line.nodes);
+}
+
+fn seconds_between(from: Option<jiff::Timestamp>, to: Option<jiff::Timestamp>) -> Option<f64> {
+    from.zip(to).map(|(from, to)| (to.as_millisecond() - from.as_millisecond()) as f64 / 1000.0)
 }
 
 fn note_nodes(attempt: &mut JobAttempt, nodes: &[Value]) {
@@ -245,5 +257,24 @@ mod tests {
         );
         assert_eq!(found[0].ended.as_deref(), Some("preempted"));
         assert_eq!((found[1].wait_reason.as_deref(), found[1].types.len()), (Some("PreemptedBy"), 1));
+    }
+
+    #[test]
+    fn an_attempt_that_failed_has_ended_though_it_is_tried_again() {
+        let mut failed = status("requeued", "00:02:20", 1, Some("BackOff"));
+        failed["data"]["exitCode"] = json!(1);
+        let statuses = [
+            status("started", "00:01:30", 1, None),
+            failed,
+            status("started", "00:03:00", 2, None),
+            status("requeued", "00:04:00", 2, Some("NodeLost")),
+        ];
+        let found = attempts(&statuses, &JobCost::default());
+        let of = |one: &JobAttempt| (one.ran_s, one.ended.clone(), one.end_reason.clone());
+        let ended = |ran: f64, how: &str, why: &str| (Some(ran), Some(how.to_owned()), Some(why.to_owned()));
+        assert_eq!(
+            found.iter().map(of).collect::<Vec<_>>(),
+            [ended(50.0, "failed", "BackOff"), ended(60.0, "requeued", "NodeLost")]
+        );
     }
 }

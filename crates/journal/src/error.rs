@@ -17,7 +17,7 @@ pub enum JournalError {
         path: PathBuf,
     },
     /// A new journal was asked for where one is.
-    #[error("{}: a journal is here already; give another folder, or go on with this one by `--resume`", .path.display())]
+    #[error("{}: a journal is here already; give another folder, or go on with this one by `forebay run --data`", .path.display())]
     Exists {
         /// The file that is there.
         path: PathBuf,

@@ -315,12 +315,14 @@ pub enum Bound {
     Spend,
     /// `pools.*.ceiling.nodes`.
     PoolNodes,
-    /// `pools.*.ceiling.onDemandNodes`, or `limits.onDemandNodes`.
-    OnDemandNodes,
+    /// `pools.*.ceiling.onDemandNodes`.
+    PoolOnDemandNodes,
     /// `pools.*.ceiling.gpus`.
     PoolGpus,
     /// `pools.*.ceiling.spend`.
     PoolSpend,
+    /// `limits.onDemandNodes`.
+    OnDemandNodes,
 }
 
 impl Bound {
@@ -332,7 +334,8 @@ impl Bound {
             Bound::Gpus => "limits.gpus",
             Bound::Spend => "limits.spend",
             Bound::PoolNodes => "ceiling.nodes",
-            Bound::OnDemandNodes => "ceiling.onDemandNodes",
+            Bound::OnDemandNodes => "limits.onDemandNodes",
+            Bound::PoolOnDemandNodes => "ceiling.onDemandNodes",
             Bound::PoolGpus => "ceiling.gpus",
             Bound::PoolSpend => "ceiling.spend",
         }
@@ -497,7 +500,10 @@ impl fmt::Display for Reason {
                 write!(f, "it did not start within {within}: raise `start.within`, or let it wait (`whenLate`)")
             }
             Reason::Budget { .. } => {
-                f.write_str("the budget of its queue is spent: starts with the next period, or raise it")
+                f.write_str(
+                    "the budget of its queue has no room for it beside what was spent and what runs: starts with the next period, when runs of it end, \
+                     or raise it",
+                )
             }
             Reason::Batched { running, .. } => write!(f, "{running} runs of its batch go on: it follows one of them"),
             Reason::WaitingByDesign { .. } => {
@@ -544,9 +550,13 @@ impl fmt::Display for Reason {
             Reason::PreemptionPaused { .. } => f.write_str(
                 "runs would be stopped for it and preemption is paused: starts when runs end, or after `forebay resume preemption`",
             ),
-            Reason::QueueHeld { .. } => f.write_str("its queue is held: `forebay release` lets it go on"),
+            Reason::QueueHeld { .. } => f.write_str(
+                "its queue or one above it is held: `forebay release QUEUE` lets it go on, and `forebay brakes` says which",
+            ),
             Reason::PoolDraining { .. } => {
-                f.write_str("its pool is drained and takes no work: `forebay undrain` lets it go on")
+                f.write_str(
+                    "its pool is drained and takes no work: `forebay undrain POOL` lets it go on, and `forebay brakes` says which",
+                )
             }
             Reason::NothingIdle => f.write_str("its tier buys nothing and no idle capacity fits"),
             Reason::BehindInQueue { position } => write!(f, "number {position} of those like it that wait (same queue, same demands)"),

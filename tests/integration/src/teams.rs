@@ -1,4 +1,4 @@
-//! Two teams, a stranger, an operator, a node's agent and monitoring, each with a token: a folder with their configuration, and requests in their names.
+//! Two teams, a stranger, an operator of theirs, one of no team, a node's agent and monitoring, each with a token: a folder with their configuration, and requests in their names.
 //!
 //! Never: a token that Forebay might write by itself; tests look for it where it must not be.
 
@@ -23,7 +23,7 @@ pools:
 ";
 
 /// Name, tenant, roles. The secret of `ops` comes from the environment.
-const TOKENS: [(&str, &str, &str); 9] = [
+const TOKENS: [(&str, &str, &str); 10] = [
     ("team-a", "default", "[submit, read]"),
     ("team-b", "default", "[submit, read]"),
     ("team-b2", "default", "[submit, read]"),
@@ -31,6 +31,7 @@ const TOKENS: [(&str, &str, &str); 9] = [
     ("pusher", "default", "[submit]"),
     ("watcher", "default", "[read]"),
     ("ops", "default", "[operate]"),
+    ("night-ops", "nobody", "[operate]"),
     ("node", "default", "[agent]"),
     ("scraper", "default", "[metrics]"),
 ];

@@ -102,4 +102,22 @@ fn one_job_is_shown_whole_and_its_cost_is_its_row_of_the_bill() {
     assert!(said.out.contains("ATTEMPT") && said.out.contains("completed") && said.out.contains("USD"), "{}", said.out);
     let said = ask_as(&server, folder.path(), "stranger", &["job", "whole"]);
     assert!(said.code != 0 && said.err.contains("there is no job"), "{}", said.err);
+    // The folder says the same, with a server on it and without.
+    let of_server = ask_as(&server, folder.path(), "ops", &["jobs", "--all", "--json"]);
+    let of_server: Value = serde_json::from_str(&of_server.out).expect("JSON");
+    let mut running = Some(server);
+    for _ in 0..2 {
+        let of_folder = |args: &[&str]| -> Value {
+            let said = run(folder.path(), &[args, &["--data", "forebay-data", "--json"]].concat());
+            serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{e}: {said:?}"))
+        };
+        let found = of_folder(&["job", "whole"]);
+        assert_eq!((&found["attempts"], &found["statuses"]), (&record["attempts"], &record["statuses"]));
+        assert_eq!((&found["cost"]["rows"], &found["job"]["job"]), (&record["cost"]["rows"], &record["job"]["job"]));
+        assert_eq!(of_folder(&["jobs", "--all"])["jobs"], of_server["jobs"]);
+        assert_eq!(of_folder(&["jobs", "--queue", "open"])["jobs"], json!([]));
+        running.take().into_iter().for_each(Server::kill);
+    }
+    let said = run(folder.path(), &["job", "hole", "--data", "forebay-data"]);
+    assert!(said.code == 2 && said.err.contains("there is no job `hole`"), "{said:?}");
 }

@@ -215,6 +215,26 @@ fn a_tenant_a_queues_submitters_and_operators_see_what_is_theirs() {
 }
 
 #[test]
+fn an_operator_names_no_job_by_a_subject_that_several_tenants_have() {
+    let folder = prepared();
+    let server = start(folder.path(), &[]);
+    let own = submit(&server, "team-a", &submission("train", "open", 36_000));
+    let (_, found) = ask_json(&server, "night-ops", "GET", "/v1/jobs/train", None);
+    assert_eq!(found["job"], json!(own), "it is the only one of that name");
+    let other = submit(&server, "stranger", &submission("train", "open", 36_000));
+    for (method, path) in [("POST", "/v1/jobs/train/cancel"), ("GET", "/v1/jobs/train"), ("GET", "/v1/jobs/train/why")]
+    {
+        let (status, text) = ask(&server, "night-ops", method, path, None);
+        let both = [&own, &other].iter().all(|id| text.contains(&format!("#{}", id.trim_start_matches("job-"))));
+        assert!(status == 409 && text.contains("SeveralJobs") && both, "{path}: {status} {text}");
+    }
+    let (status, _) = ask(&server, "night-ops", "POST", &format!("/v1/jobs/{other}/cancel"), None);
+    assert_eq!(status, 202);
+    let (_, kept) = ask_json(&server, "team-a", "GET", "/v1/jobs/train", None);
+    assert_ne!(kept["phase"], "cancelled", "{kept}");
+}
+
+#[test]
 fn no_secret_leaves_its_file() {
     let folder = prepared();
     let server = start(folder.path(), &[]);

@@ -51,6 +51,9 @@ pub struct JobsArgs {
     /// Those of this queue only.
     #[arg(long, value_name = "QUEUE")]
     pub queue: Option<String>,
+    /// Read this data folder instead of asking a server. One may be running on it.
+    #[arg(long, value_name = "DIR", conflicts_with = "watch")]
+    pub data: Option<PathBuf>,
     /// How it is shown, and whom to ask.
     #[command(flatten)]
     pub list: ListArgs,

@@ -119,6 +119,8 @@ pub struct QueryContext {
     pub report: PlanReport,
     /// Whether the driver follows the wall clock (else times are those of the replayed file).
     pub wall_clock: bool,
+    /// The driver's time. The state's may be up to 5 s before it.
+    pub now: Timestamp,
 }
 
 /// How far the driver is, after every batch.

@@ -49,6 +49,9 @@ const CALM: Duration = Duration::from_millis(200);
 /// Queries are answered for so long between two batches; the others have their turn after the next one.
 const QUERIES_TURN: Duration = Duration::from_millis(20);
 
+/// On the wall clock, who asks is told of a state that is younger than this.
+const FRESH: Span = Span::secs(5);
+
 /// The pause before a full disk is tried again.
 const FULL_PAUSE: Duration = Duration::from_secs(1);
 
@@ -125,6 +128,9 @@ impl<J: Journal> LiveLoop<J> {
         let taken = self.wait(wait)?;
         if taken.asked {
             self.save()?;
+            if let Some(end) = self.bring_up_to_date()? {
+                return Ok(Some(end));
+            }
             self.answer_queries();
         }
         if taken.stopping && taken.submissions.is_empty() {
@@ -176,6 +182,23 @@ impl<J: Journal> LiveLoop<J> {
         self.sync_statuses()?;
         let left = wait.map(|wait| if pending { wait.saturating_sub(calm) } else { wait });
         Ok(self.handle.mailbox.take(left, MOST_BATCH))
+    }
+
+    /// What jobs wait for and nodes cost changes with time alone: where no batch has come for a while, one of its own takes the state on.
+    fn bring_up_to_date(&mut self) -> Result<Option<LoopEnd>, DriverError> {
+        let last = self.engine.state().now();
+        if !self.context.wall_clock {
+            self.context.now = last;
+            return Ok(None);
+        }
+        let now = self.clock.now(last, None);
+        self.context.now = now;
+        if now.since(last) < FRESH {
+            return Ok(None);
+        }
+        let end = self.batch(now, Vec::new())?;
+        self.save()?;
+        Ok(end)
     }
 
     /// Answers who asks, for a while. To be called when every batch is durable, or none can be.

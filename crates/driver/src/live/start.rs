@@ -213,6 +213,7 @@ fn assemble<J: Journal>(settings: LiveSettings<J>) -> Result<(LiveLoop<J>, Optio
         policy_source: journal.policy_source()?.map(Arc::from),
         report: PlanReport::default(),
         wall_clock: settings.clock == ClockMode::Wall,
+        now: engine.state().now(),
     };
     let (to, progress) = watch::channel(LiveProgress::default());
     let handle = DriverHandle {

@@ -213,11 +213,13 @@ fn end_run(state: &mut State, id: JobId, how: Ending) {
     let how = with_work_done(state, id, how);
     state.note_ending(id, how);
     let job = &state.jobs[id];
-    if !matches!(how, Ending::Completed) {
+    let done = how.is_done();
+    // As in the bill. Up to version 2 so was what a service had served, and work that was done when its last worker was stopped.
+    let lost_now = if state.apply_version < 3 { how != Ending::Completed } else { !done && job.service.is_none() };
+    if lost_now {
         let lost = job.share.over(job.unsaved(state.now));
         state.ledger.lost += lost;
     }
-    let done = how.is_done();
     if done
         && let Some(since) = job.running_since
         && !(state.apply_version >= 3 && state.is_unseen() && since < state.resumed_at)

@@ -3,7 +3,6 @@
 //!
 //! Never: the ledger, its charges, its arithmetic, or what nodes keep of who holds them.
 
-use forebay_kernel::decision::StopCause;
 use forebay_kernel::ids::JobId;
 use forebay_kernel::job::Gang;
 use forebay_kernel::state::State;
