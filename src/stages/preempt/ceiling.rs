@@ -7,13 +7,12 @@ use super::search::{Found, Part, Way, comes_back, keep, lift, price, roll_back, 
 use super::{Trial, bound, refused};
 use crate::effect::WorkerPlace;
 use crate::ids::{JobId, NodeId, OfferingId, PoolId};
-use crate::policy::{Buys, Ceiling};
+use crate::policy::Buys;
 use crate::reason::{Bound, Reason};
 use crate::rules::launch::LaunchOption;
-use crate::rules::placement::{self, NodeScope};
 use crate::rules::rank::Taker;
 use crate::rules::relocation::holders;
-use crate::rules::{budget, protection, quota, rank, reservations, settings, supply};
+use crate::rules::{budget, placement, protection, quota, rank, reservations, settings, supply};
 use crate::state::State;
 use crate::state::nodes::{Node, NodePhase};
 use crate::units::{MilliGpu, Rate, Spend};
@@ -335,29 +334,4 @@ fn is_emptied(trial: &mut Trial<'_>, taker: &Taker, node: NodeId, way: &mut Way)
         return false;
     }
     on.into_iter().all(|job| lift(trial, taker, job, Part::Whole, way) > MilliGpu(0))
-}
-
-/// What is to be bought for a gang of which a part goes where something was just taken: others must not have its room under a ceiling meanwhile. A
-/// pool has one reservation: beside another's nothing is kept.
-pub(super) fn rest(trial: &mut Trial<'_>, taker: &Taker) -> Vec<(OfferingId, u32)> {
-    let (job, pool) = (taker.job, taker.pool);
-    let state = &trial.engine.state;
-    let others = state.reservations().get(&pool).is_some_and(|kept| kept.job != job);
-    if others || !is_bounded(state, pool) {
-        return Vec::new();
-    }
-    if placement::find(trial.engine, job, pool, NodeScope::InFlight, taker.asked).is_some() {
-        return Vec::new();
-    }
-    let class = trial.engine.state.jobs[job].class;
-    let carried = placement::carried(trial.engine, job, class, pool);
-    let option = supply::choose(&trial.engine.state, Some(job), class, pool, &carried, supply::ANY);
-    option.map_or(Vec::new(), |option| option.counts)
-}
-
-/// Whether anything bounds what is bought in a pool.
-fn is_bounded(state: &State, pool: PoolId) -> bool {
-    let bounds = |ceiling: &Ceiling| *ceiling != Ceiling::default();
-    state.policy().is_some_and(|policy| bounds(&policy.limits))
-        || settings::pool(state, pool).is_some_and(|rules| bounds(&rules.ceiling))
 }

@@ -643,17 +643,10 @@ impl Trial<'_> {
         if self.is_hopeless(taker) {
             return false;
         }
-        let Some(mut found) = search::find(self, taker, lack) else { return false };
+        let Some(found) = search::find(self, taker, lack) else { return false };
         if lack == Lack::Time && found.losses.is_empty() {
             // What it waits for ends by itself: it goes there then.
             return false;
-        }
-        if found.room.is_empty() && !found.places.is_empty() {
-            found.room = ceiling::rest(self, taker);
-            if !found.room.is_empty() {
-                // Nothing is given back for it.
-                found.nodes.clear();
-            }
         }
         let kept = self.kept(taker);
         // A gang goes where something is taken for it, with what is bought beside it.
