@@ -105,10 +105,14 @@ fn one_job_is_shown_whole_and_its_cost_is_its_row_of_the_bill() {
     // The folder says the same, with a server on it and without.
     let of_server = ask_as(&server, folder.path(), "ops", &["jobs", "--all", "--json"]);
     let of_server: Value = serde_json::from_str(&of_server.out).expect("JSON");
+    let entries = std::fs::read_dir(folder.path()).expect("a folder");
+    let mut folders = entries.map(|entry| entry.expect("an entry").path());
+    let data = folders.find(|path| path.join("journal.sqlite").exists()).expect("the replay's own folder");
+    let data = data.to_str().expect("text");
     let mut running = Some(server);
     for _ in 0..2 {
         let of_folder = |args: &[&str]| -> Value {
-            let said = run(folder.path(), &[args, &["--data", "forebay-data", "--json"]].concat());
+            let said = run(folder.path(), &[args, &["--data", data, "--json"]].concat());
             serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{e}: {said:?}"))
         };
         let found = of_folder(&["job", "whole"]);
@@ -118,6 +122,6 @@ fn one_job_is_shown_whole_and_its_cost_is_its_row_of_the_bill() {
         assert_eq!(of_folder(&["jobs", "--queue", "open"])["jobs"], json!([]));
         running.take().into_iter().for_each(Server::kill);
     }
-    let said = run(folder.path(), &["job", "hole", "--data", "forebay-data"]);
+    let said = run(folder.path(), &["job", "hole", "--data", data]);
     assert!(said.code == 2 && said.err.contains("there is no job `hole`"), "{said:?}");
 }
