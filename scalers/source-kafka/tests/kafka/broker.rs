@@ -108,6 +108,19 @@ pub fn delete(brokers: &str, topic: &str) {
     answer[0].clone().expect("deleted");
 }
 
+/// Waits until the broker has an empty log there. Until it has deleted an earlier one, messages go into that and are lost with it.
+pub fn wait_for_empty(brokers: &str, topic: &str, partition: i32) {
+    let consumer: BaseConsumer = ClientConfig::new()
+        .set("bootstrap.servers", brokers)
+        .set("group.id", unique("look"))
+        .create()
+        .expect("a consumer");
+    crate::controller::wait_until(&format!("an empty log of {topic}"), || {
+        let ends = consumer.fetch_watermarks(topic, partition, LIMIT).map_err(|error| error.to_string())?;
+        (ends == (0, 0)).then_some(()).ok_or_else(|| format!("it has the offsets {ends:?}"))
+    });
+}
+
 /// Makes it so many partitions.
 pub fn widen(brokers: &str, topic: &str, partitions: usize) {
     let wanted = NewPartitions::new(topic, partitions);

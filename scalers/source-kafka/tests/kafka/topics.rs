@@ -2,7 +2,7 @@
 //!
 //! Never: a guess at what was lost: each test counts.
 
-use crate::broker::{create, delete, numbers, send, settings, shared, trim, unique, widen};
+use crate::broker::{create, delete, numbers, send, settings, shared, trim, unique, wait_for_empty, widen};
 use crate::controller::{TestController, wait_until};
 use forebay_source::{Backlog, DurablePositions, Health, Source};
 use forebay_source_kafka::KafkaSource;
@@ -44,6 +44,7 @@ fn made_again(name: &str, running: bool, others: usize) {
     }
     delete(shared(), &topic);
     create(shared(), &topic, 1);
+    wait_for_empty(shared(), &topic, 0);
     send(shared(), &topic, 1, 1_000..1_000 + others);
     let source = source.unwrap_or_else(start);
     controller.wait_for(100 + others);
