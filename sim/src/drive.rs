@@ -165,19 +165,10 @@ impl<'a> Drive<'a> {
         Ok(())
     }
 
-    /// Whether everything was submitted, everything is over and nothing is left.
+    /// Whether everything was submitted, everything is over and no node is left but those that are kept ready.
     fn over(&self) -> bool {
         let state = self.engine.state();
-        self.next_row == self.trace.jobs.len() && state.open_jobs() == 0 && !self.holds_more_than_floors()
-    }
-
-    /// Whether there are purchases, or nodes beside those that are kept ready when nobody works: these stay for ever.
-    fn holds_more_than_floors(&self) -> bool {
-        let state = self.engine.state();
-        let pools = state.policy().map_or(&[][..], |policy| &policy.pools);
-        let kept: u32 = pools.iter().map(|pool| pool.emptied_above(state.now())).sum();
-        let nodes = state.bought_nodes().count();
-        state.purchases().next().is_some() || nodes > kept as usize || state.index().idle.len() != nodes
+        self.next_row == self.trace.jobs.len() && state.open_jobs() == 0 && state.holds_only_floors()
     }
 
     /// Whether nothing moves any more: jobs wait for what the policy never gives them.

@@ -67,8 +67,8 @@ async fn named(api: &Api, who: &Arc<Who>, name: &str) -> Result<Option<Place>, A
 async fn of_any_tenant(api: &Api, who: &Arc<Who>, name: &str) -> Result<Vec<(JobId, String)>, ApiError> {
     let name = name.to_owned();
     let found = move |state: &State| {
-        let tenant = |id: JobId| Some((id, state.job(id)?.1.tenant.clone()));
-        write::find_by_subject(state, &name).into_iter().filter_map(tenant).collect()
+        let found = write::find_by_subject(state, &name).into_iter().filter(|(id, _)| state.job(*id).is_some());
+        found.map(|(id, tenant)| (id, tenant.to_owned())).collect()
     };
     api.ask(who, move |engine, _| found(engine.state())).await
 }

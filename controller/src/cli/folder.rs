@@ -13,12 +13,13 @@ use crate::api::jobs::OneJob;
 use crate::api::listing::Jobs;
 use crate::cost::folder_job_cost;
 use crate::document::write;
-use crate::journal::{JournalError, PastPart, read_folder_past};
+use crate::journal::{JournalError, PastPart, StorageFailure, read_folder_past};
 use crate::show::figures::short;
 use crate::show::job::{JobRecord, attempts};
 use forebay_engine::engine::Engine;
 use forebay_kernel::ids::JobId;
 use forebay_kernel::state::State;
+use forebay_wire::document::seconds::Seconds;
 use forebay_wire::document::views::JobView;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -36,14 +37,15 @@ pub(super) enum Among {
 
 /// The jobs of a folder that are wanted, in order of acceptance.
 pub(super) fn jobs(folder: &Path, among: Among, wanted: impl Fn(&JobView) -> bool) -> Result<Jobs, Failure> {
-    let (now_s, mut jobs) = read(folder, among)?;
-    jobs.retain(|_, view| wanted(view));
+    let (now_s, jobs) = read(folder, among, |_, view| wanted(view))?;
     Ok(Jobs { now_s, jobs: jobs.into_values().collect(), next: None, cut: None })
 }
 
 /// One job whole, by its subject or its number.
 pub(super) fn job(folder: &Path, name: &str) -> Result<JobRecord, Failure> {
-    let (now_s, mut jobs) = read(folder, Among::All)?;
+    let number = write::hash_number(name).or_else(|| write::job_number(name));
+    let may_be_it = |id: JobId, view: &JobView| number == Some(id) || view.subject.as_deref() == Some(name);
+    let (now_s, mut jobs) = read(folder, Among::All, may_be_it)?;
     let id = named(&jobs, name)?;
     let view = jobs.remove(&id).ok_or_else(|| none(name))?;
     let mut statuses: Vec<Value> = Vec::new();
@@ -59,14 +61,15 @@ pub(super) fn job(folder: &Path, name: &str) -> Result<JobRecord, Failure> {
 
 type Views = BTreeMap<JobId, JobView>;
 
-fn read(folder: &Path, among: Among) -> Result<(forebay_wire::document::seconds::Seconds, Views), Failure> {
+/// The views of the jobs that are wanted. Others are not kept.
+fn read(folder: &Path, among: Among, wanted: impl Fn(JobId, &JobView) -> bool) -> Result<(Seconds, Views), Failure> {
     let (mut found, mut views) = (None, Views::new());
     let mut fault = None;
     let mut take = |state: &State, part: PastPart<'_>| match part {
         PastPart::Policies(_) => match copied(state) {
             Ok(engine) => {
-                let ids: Vec<JobId> = engine.state().jobs().map(|(row, _)| row.id).collect();
-                views.extend(ids.into_iter().filter_map(|id| Some((id, write::job(&engine, id)?))));
+                let all = engine.state().jobs().map(|(row, spec)| (row.id, write::job_view(&engine, row, spec)));
+                views.extend(all.filter(|(id, view)| wanted(*id, view)));
                 found = Some((state.now(), engine));
                 if among == Among::All { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             }
@@ -76,8 +79,12 @@ fn read(folder: &Path, among: Among) -> Result<(forebay_wire::document::seconds:
             }
         },
         PastPart::Finished(job) => {
-            if let Some((_, engine)) = &found {
-                views.entry(job.job.id).or_insert_with(|| write::finished_view(engine, &job));
+            let id = job.job.id;
+            if let Some((_, engine)) = &found
+                && engine.state().job(id).is_none()
+            {
+                let view = write::finished_view(engine, &job);
+                views.extend(wanted(id, &view).then_some((id, view)));
             }
             ControlFlow::Continue(())
         }
@@ -127,7 +134,7 @@ pub(super) fn failure(fault: JournalError) -> Failure {
             "{}: there is no journal: name the folder that a Forebay wrote to, or leave --data out to ask a server",
             path.display()
         )),
-        e if !crate::journal::StorageFailure::is_for_the_caller(&e) => Failure::outside(e),
+        e if !e.is_for_the_caller() => Failure::outside(e),
         other => Failure::input(other),
     }
 }

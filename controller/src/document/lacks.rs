@@ -10,6 +10,7 @@ use forebay_kernel::job::{Gang, WorkerAsk};
 use forebay_kernel::policy::{Ceiling, Pool};
 use forebay_kernel::reason::Bound;
 use forebay_kernel::state::node_reserves::NodeRoom;
+use forebay_kernel::state::quota::QuotaTree;
 use forebay_kernel::state::{Held, State};
 use forebay_kernel::units::{HOUR_MS, Mib, MilliCpu, MilliGpu};
 use serde_json::{Map, Value, json};
@@ -63,6 +64,19 @@ fn number(milli: u64) -> Value {
     if milli.is_multiple_of(1000) { json!(milli / 1000) } else { json!(gpus(milli)) }
 }
 
+/// The node of the quota tree that lets a queue have no more in a pool: its own, or the first above it whose bound is nearer.
+fn binding(tree: &QuotaTree, quota: QuotaId, pool: PoolId) -> QuotaId {
+    let binds = |at: QuotaId| {
+        let left = tree.bound(at, pool).map(|most| most - tree.usage(at, pool));
+        left.is_some_and(|left| left <= tree.available(at, pool))
+    };
+    let mut at = quota;
+    while let Some(parent) = tree.parent(at).filter(|_| !binds(at)) {
+        at = parent;
+    }
+    at
+}
+
 /// A job whose lack is looked at.
 #[derive(Clone, Copy)]
 pub struct Asker<'a> {
@@ -103,10 +117,9 @@ impl<'a> Asker<'a> {
     /// A ceiling that is reached: its limit, what is held against it, and by whom.
     #[must_use]
     pub fn ceiling(self, bound: Bound, holders: Option<&mut Holders>) -> LackFigures {
-        let own = matches!(bound, Bound::PoolNodes | Bound::PoolGpus | Bound::PoolSpend | Bound::PoolOnDemandNodes);
         let over_all = self.state.policy().map(|p| p.limits).unwrap_or_default();
         let mut found: Option<(Option<PoolId>, Value, Value, bool)> = None;
-        if own {
+        if bound.is_of_pool() {
             for pool in self.pools() {
                 let held = self.state.totals().pools.get(pool.index()).copied().unwrap_or_default();
                 let ceiling = self.pool(pool).map(|p| p.ceiling).unwrap_or_default();
@@ -158,25 +171,32 @@ impl<'a> Asker<'a> {
         let tree = self.state.quota();
         let short = self.pools().find(|pool| tree.available(quota, *pool) <= available).or_else(|| self.pools().next());
         let Some(pool) = short else { return lack };
+        let binding = binding(tree, quota, pool);
         let nodes = self.state.policy().map(|p| p.quotas.as_slice()).unwrap_or_default();
-        let node = nodes.get(quota.index());
-        let limit = node.and_then(|node| node.limits.get(&pool));
+        let node = nodes.get(binding.index());
         let pool_name = self.pool(pool).map(|p| p.name.clone()).unwrap_or_default();
+        let whose = match node {
+            Some(node) if binding != quota => format!("`{}`, above its queue,", node.name),
+            _ => "its queue".to_owned(),
+        };
         if let Some(node) = node {
             lack.set("bound", json!(format!("quota of {}", node.name)));
         }
         lack.set("pool", json!(pool_name));
-        let used = tree.usage(quota, pool);
-        lack.set("used_gpus", number(used.0));
-        if let Some(limit) = limit {
-            lack.set("limit_gpus", number(limit.nominal.0));
-            if let Some(borrow) = limit.borrow {
-                lack.set("borrow_gpus", number(borrow.0));
+        let used = number(tree.usage(binding, pool).0);
+        lack.set("used_gpus", used.clone());
+        let quota = binding;
+        if let Some(own) = tree.subtree(quota, pool).map(|own| number(own.0)) {
+            lack.set("limit_gpus", own.clone());
+            let borrow = node.and_then(|node| node.limits.get(&pool)).and_then(|limit| limit.borrow);
+            let borrow = borrow.filter(|_| tree.parent(quota).is_some()).map(|borrow| number(borrow.0));
+            let more = borrow.as_ref().map(|borrow| format!(", and may borrow {borrow},")).unwrap_or_default();
+            lack.sentence = format!("{whose} uses {used} of its own {own}{more} in pool `{pool_name}`");
+            if let Some(borrow) = borrow {
+                lack.set("borrow_gpus", borrow);
             }
-            let (used, own) = (number(used.0), number(limit.nominal.0));
-            lack.sentence = format!("its queue uses {used} of its own {own} in pool `{pool_name}`");
         } else {
-            lack.sentence = format!("its queue borrows in pool `{pool_name}`, and uses {}", number(used.0));
+            lack.sentence = format!("{whose} borrows in pool `{pool_name}`, and uses {used}");
         }
         let borrowed = tree.borrowed(quota, pool);
         if borrowed > MilliGpu(0) && tree.parent(quota).is_some() {

@@ -437,10 +437,10 @@ fn tenants(state: &State) -> impl Iterator<Item = &str> + '_ {
     })
 }
 
-/// The jobs of a subject, of each tenant that has one the latest, in the order of their numbers.
+/// The jobs of a subject with their tenants, of each that has one the latest, in the order of their numbers.
 #[must_use]
-pub fn find_by_subject(state: &State, name: &str) -> Vec<JobId> {
-    let mut all: Vec<JobId> = tenants(state).filter_map(|tenant| state.job_of(tenant, name)).collect();
+pub fn find_by_subject<'a>(state: &'a State, name: &str) -> Vec<(JobId, &'a str)> {
+    let mut all: Vec<_> = tenants(state).filter_map(|tenant| Some((state.job_of(tenant, name)?, tenant))).collect();
     all.sort_unstable();
     all
 }

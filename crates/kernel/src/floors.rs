@@ -8,12 +8,24 @@
 //! Never: a time zone's name. Whoever compiled the policy wrote the offsets down, so that every machine reads the same clock.
 
 use crate::policy::{Floor, Policy, Pool, Watermarks};
+use crate::state::State;
 use crate::units::Timestamp;
 
 const DAY: i64 = 86_400_000;
 const MINUTE: i64 = 60_000;
 /// Day 0 of the epoch was a Thursday; bit 0 of a floor's days is Monday.
 const FIRST_WEEKDAY: i64 = 3;
+
+impl State {
+    /// Whether nothing is being bought, and no more bought nodes are left than pools keep ready, all of them idle: these stay when nobody works.
+    #[must_use]
+    pub fn holds_only_floors(&self) -> bool {
+        let pools = self.policy().map_or(&[][..], |policy| &policy.pools);
+        let kept: u32 = pools.iter().map(|pool| pool.emptied_above(self.now())).sum();
+        let nodes = self.bought_nodes().count();
+        self.purchases().next().is_none() && nodes <= kept as usize && self.index().idle.len() == nodes
+    }
+}
 
 impl Pool {
     /// Nodes that it keeps ready at an instant: the largest floor that holds.

@@ -340,6 +340,15 @@ impl Bound {
             Bound::PoolSpend => "ceiling.spend",
         }
     }
+
+    /// Whether it bounds one pool, and not all of them together.
+    #[must_use]
+    pub fn is_of_pool(self) -> bool {
+        match self {
+            Bound::PoolNodes | Bound::PoolOnDemandNodes | Bound::PoolGpus | Bound::PoolSpend => true,
+            Bound::Nodes | Bound::OnDemandNodes | Bound::Gpus | Bound::Spend => false,
+        }
+    }
 }
 
 impl Reason {
@@ -493,7 +502,7 @@ impl fmt::Display for Reason {
                 "asks more than the ceilings or an hour of its budget allow with nothing else running: raise them",
             ),
             Reason::WaitingForQuota { asked, available } => {
-                write!(f, "asks {asked} GPUs, its queue has {available} free: starts when the queue's runs end")
+                write!(f, "asks {asked} GPUs, its queue has {available} free: starts when runs under the same quota end")
             }
             Reason::WaitingForPreemption { victims } => write!(f, "{victims} runs are being stopped for it"),
             Reason::StartTooLate { within } => {

@@ -187,11 +187,7 @@ impl<J: Journal> LiveLoop<J> {
     /// What jobs wait for and nodes cost changes with time alone: where no batch has come for a while, one of its own takes the state on.
     fn bring_up_to_date(&mut self) -> Result<Option<LoopEnd>, DriverError> {
         let last = self.engine.state().now();
-        if !self.context.wall_clock {
-            self.context.now = last;
-            return Ok(None);
-        }
-        let now = self.clock.now(last, None);
+        let now = if self.context.wall_clock { self.clock.now(last, None) } else { last };
         self.context.now = now;
         if now.since(last) < FRESH {
             return Ok(None);
@@ -433,10 +429,7 @@ impl<J: Journal> LiveLoop<J> {
         if feed.next().is_some() || state.open_jobs() > 0 || !self.arrived.is_empty() || self.resumed {
             return false;
         }
-        let kept: u32 = state.policy().map_or(0, |p| p.pools.iter().map(|pool| pool.emptied_above(state.now())).sum());
-        let nodes = state.bought_nodes().count();
-        let settled = state.index().idle.len() == nodes;
-        state.purchases().next().is_none() && nodes <= kept as usize && settled
+        state.holds_only_floors()
     }
 
     fn is_stalled(&self) -> bool {

@@ -16,6 +16,7 @@ use super::workers::WorkerCount;
 use super::{Caller, MOST_BYTES, Rejected, canonical};
 use forebay_kernel::job::{Checkpointing, Gang, JobSpec, Retry, Service, WorkerAsk};
 use forebay_kernel::units::{Mib, MilliCpu, Span, Timestamp};
+use forebay_quantity::is_unseen;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -73,7 +74,8 @@ pub(super) fn job(
     })
 }
 
-/// The values of the labels that bills are asked by, each cut at [`MOST_LABEL`] bytes. They are texts: the submission was read.
+/// The values of the labels that bills are asked by, each cut at [`MOST_LABEL`] bytes, with a blank for what cannot be seen: they are shown and written
+/// to files that people open. They are texts: the submission was read.
 pub(super) fn billed_labels(data: &Value, names: &[String]) -> BTreeMap<String, String> {
     let labels = data.get("labels").and_then(Value::as_object);
     let value = |name: &String| Some((name.clone(), cut(labels?.get(name)?.as_str()?)));
@@ -82,7 +84,7 @@ pub(super) fn billed_labels(data: &Value, names: &[String]) -> BTreeMap<String, 
 
 fn cut(value: &str) -> String {
     let end = (0..=value.len().min(MOST_LABEL)).rev().find(|at| value.is_char_boundary(*at)).unwrap_or(0);
-    value[..end].to_owned()
+    value[..end].chars().map(|c| if is_unseen(c) { ' ' } else { c }).collect()
 }
 
 /// The gang: its workers, or whole GPUs that may span nodes.

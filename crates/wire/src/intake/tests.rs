@@ -341,6 +341,27 @@ fn a_route_chooses_the_queue() {
 }
 
 #[test]
+fn a_billed_label_has_nothing_that_is_unseen_and_is_not_long() {
+    struct Billed;
+    impl Router for Billed {
+        fn route(&self, _: &Value, _: &Caller) -> Result<Option<String>, String> {
+            Ok(None)
+        }
+        fn billing_labels(&self) -> Arc<[String]> {
+            ["team", "note", "absent"].map(String::from).into()
+        }
+    }
+    let caller = Caller::local();
+    let intake = Intake { caller: &caller, routes: &Billed, key: None };
+    let labels = json!({"team": "a\u{1b}[31m\u{202e}b\nc", "note": "é".repeat(200), "other": "x"});
+    let event =
+        json!({"type": "job.submitted", "subject": "a", "data": {"gang": {"each": {"gpus": 1}}, "labels": labels}});
+    let Event::JobSubmitted(spec) = intake.decode_value(&event).unwrap().event else { panic!("a submission") };
+    let expected = [("note", "é".repeat(128)), ("team", "a [31m b c".to_owned())];
+    assert_eq!(spec.labels, expected.map(|(name, value)| (name.to_owned(), value)).into());
+}
+
+#[test]
 fn a_report_needs_its_attempts_token() {
     let report = |kind: &str, more: Value| {
         let mut data = json!({"job": "job-12", "attempt": 3, "token": KEY.token(JobId(12), Attempt(3))});
