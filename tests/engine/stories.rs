@@ -216,6 +216,7 @@ stories! {
     reserved_for_its_class
     reserved_not_for_others
     retries_back_off
+    room_for_the_rest_of_a_gang_is_kept
     same_and_conflict_and_rerun
     scavenger_buys_nothing
     scavenger_stopped_first

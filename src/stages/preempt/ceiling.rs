@@ -7,8 +7,8 @@ use super::search::{Found, Part, Way, comes_back, keep, lift, price, roll_back, 
 use super::{Trial, bound, refused};
 use crate::effect::WorkerPlace;
 use crate::ids::{JobId, NodeId, OfferingId, PoolId};
-use crate::policy::Buys;
-use crate::reason::{Bound, Reason};
+use crate::policy::{Buys, Ceiling};
+use crate::reason::Reason;
 use crate::rules::launch::LaunchOption;
 use crate::rules::rank::Taker;
 use crate::rules::relocation::holders;
@@ -92,8 +92,7 @@ fn find(trial: &mut Trial<'_>, taker: &Taker) -> Option<Found> {
 fn of_nodes(trial: &mut Trial<'_>, taker: &Taker) -> Option<Found> {
     let (state, pool) = (&trial.engine.state, taker.pool);
     let Some(Reason::Ceiling { bound }) = supply::refusal(state, taker.job, pool) else { return None };
-    let over_all = matches!(bound, Bound::Nodes | Bound::OnDemandNodes | Bound::Gpus | Bound::Spend);
-    let of = if over_all { None } else { Some(pool) };
+    let of = bound.is_of_pool().then_some(pool);
     let free = emptiable(trial, taker, of);
     let Some(room) = cheapest(trial, taker, &free) else { return of_part(trial, taker, &free) };
     let lacks = !trial.engine.state.budgets.none() || refused(&trial.engine.state, taker);
@@ -334,4 +333,26 @@ fn is_emptied(trial: &mut Trial<'_>, taker: &Taker, node: NodeId, way: &mut Way)
         return false;
     }
     on.into_iter().all(|job| lift(trial, taker, job, Part::Whole, way) > MilliGpu(0))
+}
+
+/// What was found for a gang of which a part goes where something is taken for it, and with it what is bought for the rest: under a ceiling nobody
+/// behind it is bought that meanwhile. A pool has one reservation: beside another's nothing is kept.
+pub(super) fn with_rest(trial: &Trial<'_>, taker: &Taker, found: Found) -> Found {
+    let state = trial.state();
+    let buys = found.room.is_empty() && found.places.is_empty() && !found.nodes.is_empty();
+    let others = || state.reservations().get(&taker.pool).is_some_and(|kept| kept.job != taker.job);
+    if !buys || !has_ceiling(state, taker.pool) || others() {
+        return found;
+    }
+    match beside(trial, taker, &[]) {
+        Some(rest) => rest.found(found),
+        None => found,
+    }
+}
+
+/// Whether anything bounds what is bought in a pool.
+fn has_ceiling(state: &State, pool: PoolId) -> bool {
+    let bounds = |ceiling: &Ceiling| *ceiling != Ceiling::default();
+    state.policy().is_some_and(|policy| bounds(&policy.limits))
+        || settings::pool(state, pool).is_some_and(|rules| bounds(&rules.ceiling))
 }

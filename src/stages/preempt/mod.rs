@@ -648,12 +648,13 @@ impl Trial<'_> {
             // What it waits for ends by itself: it goes there then.
             return false;
         }
+        let found = ceiling::with_rest(self, taker, found);
         let kept = self.kept(taker);
         // A gang goes where something is taken for it, with what is bought beside it.
         let nodes =
             if found.room.is_empty() && !found.places.is_empty() { nodes_of(&found.places) } else { found.nodes };
-        let ready = self.ready(&nodes);
         let beside = if found.room.is_empty() { Vec::new() } else { nodes_of(&found.places) };
+        let ready = self.ready(&[nodes.as_slice(), &beside].concat());
         let room = (!found.room.is_empty()).then(|| made(taker, ready, &nodes, &found.room));
         self.hold(Held { taker: *taker, places: found.places, room, promised: false, searches: false });
         self.deals.push(Deal { taker: *taker, losses: found.losses, nodes, room: found.room, beside, kept, ready });
