@@ -335,8 +335,8 @@ fn ends_in(state: &State, id: JobId, permille: u64, unknown: Span) -> (Timestamp
     let at = match row.backfill_for {
         _ if left > Span::ZERO => begins + left,
         // It is stopped the moment it may be.
-        Some(_) if row.protected_until > now => row.protected_until,
-        _ => again(ran),
+        Some(_) => row.protected_until.max(now + AT_LEAST),
+        None => again(ran),
     };
     // It may not go on for longer than this.
     let longest = match row.phase {

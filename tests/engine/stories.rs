@@ -20,6 +20,7 @@ stories! {
     all_heads_in_one_pass
     back_to_spot
     backfill_ends_before_the_reservation
+    backfill_is_not_stopped_in_vain
     backfill_keeps_its_min_run
     backfill_of_unknown_length_waits
     backfill_overrunner_does_not_delay_the_gang

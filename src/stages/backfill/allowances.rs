@@ -8,17 +8,16 @@
 //!
 //! Never: for who waits by choice, or could not go anywhere with it.
 
-use crate::decision::{Decision, StopCause};
+use super::Due;
+use crate::decision::Decision;
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, PoolId};
-use crate::moves;
 use crate::plan::PlanReport;
 use crate::rules::order::{ClassQueue, FairShareOrder};
 use crate::rules::placement::{self, NodeScope};
-use crate::rules::{allowances, forecast, protection, reservations, supply};
+use crate::rules::{allowances, forecast, reservations, supply};
 use crate::state::State;
 use crate::state::allowances::{Allowance, AllowanceReservation};
-use crate::state::brakes::Brake;
 use crate::state::jobs::Phase;
 use crate::state::lines::Line;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -53,9 +52,12 @@ fn review(engine: &mut Engine, of: Allowance, report: &mut PlanReport) {
     if state.is_unseen() {
         return;
     }
-    let over = kept.from <= state.now;
+    let past = kept.from <= state.now;
+    let runs: BTreeSet<JobId> = kept.runs.iter().copied().filter(|id| allowances::still_holds(state, *id)).collect();
+    let due = Due { by: kept.job, own: false, again: !past };
+    let over = past || (kept.delayed && due.is_now(state, &runs));
     if over {
-        stop_overrunners(engine, &kept, report);
+        due.stop(engine, &runs, report);
     }
     if over || !allowances::suffices(&engine.state, of, &kept) {
         let stays = |id: &JobId| {
@@ -76,23 +78,6 @@ fn review(engine: &mut Engine, of: Allowance, report: &mut PlanReport) {
     // Runs that ended early. Small steps are not worth a record. What waits for a period to begin ends no sooner.
     if matches!(of, Allowance::Quota(..)) && kept.from.since(from).0 > kept.from.since(engine.state.now).0 / 8 {
         engine.decide(Decision::KeepAllowance { of, reservation: AllowanceReservation { from, known, ..kept } });
-    }
-}
-
-/// Backfill that has not ended when what it used is due.
-fn stop_overrunners(engine: &mut Engine, kept: &AllowanceReservation, report: &mut PlanReport) {
-    for job in &kept.runs {
-        let Some(row) = engine.state.jobs.get(*job) else { continue };
-        match row.phase {
-            _ if row.backfill_for.is_none() => {}
-            Phase::Booked => engine.decide(Decision::Unbook { job: *job }),
-            Phase::Running if engine.state.brake(&Brake::Preemption).is_some() => {}
-            Phase::Running if row.broken.is_none() && protection::yields_reservation(&engine.state, *job, kept.job) => {
-                report.stopped += 1;
-                moves::stop(engine, *job, StopCause::Overran { by: kept.job });
-            }
-            _ => {}
-        }
     }
 }
 

@@ -5,7 +5,7 @@
 //! first gang in the order that has quota, cannot be served, and that preemption does not help:
 //!   its reservation (rules/forecast.rs)   nodes that are expected to be free at `from`, or room under a ceiling then
 //! until `from`  those behind it are let in where they end (p90) by then: backfill
-//! at `from`     backfill that overran is stopped; what was there before may go on, and the time is estimated again
+//! at `from`     what was there before may go on, and the time is estimated again; once it is gone, backfill that overran is stopped
 //! ```
 //!
 //! Source: EASY backfilling (Lifka 1995). One reservation a pool.
@@ -25,13 +25,13 @@ use crate::rules::forecast::{expected, holders, soonest};
 use crate::rules::launch::LaunchOption;
 use crate::rules::order::{Head, StrictHeads};
 use crate::rules::reservations::{Room, gives_way, is_large, may_claim, may_reserve};
-use crate::rules::{protection, supply};
+use crate::rules::{demand, protection, supply};
 use crate::state::State;
 use crate::state::brakes::Brake;
-use crate::state::jobs::Phase;
+use crate::state::jobs::{Job, Phase};
 use crate::state::nodes::Node;
 use crate::state::reservations::Reservation;
-use crate::units::Timestamp;
+use crate::units::{Span, Timestamp};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -67,9 +67,16 @@ fn review(engine: &mut Engine, pool: PoolId, report: &mut PlanReport) -> Option<
     if engine.state.is_unseen() {
         return Some(job);
     }
-    if reservation.from <= now {
+    let over = reservation.from <= now;
+    if over || reservation.delayed {
         let late = holders(&engine.state, &reservation.nodes);
-        return if late.is_empty() { Some(job) } else { renew(engine, pool, &reservation, &late, report) };
+        let due = Due { by: job, own: true, again: !over };
+        if over && late.is_empty() {
+            return Some(job);
+        }
+        if over || due.is_now(&engine.state, &late) {
+            return renew(engine, pool, &reservation, &late, due, report);
+        }
     }
     let (from, known) = expected(&engine.state, &reservation.nodes);
     // Runs that ended early. Small steps are not worth a record.
@@ -85,26 +92,10 @@ fn renew(
     pool: PoolId,
     reservation: &Reservation,
     late: &BTreeSet<JobId>,
+    due: Due,
     report: &mut PlanReport,
 ) -> Option<JobId> {
-    for job in late {
-        let row = &engine.state.jobs[*job];
-        if row.backfill_for != Some(reservation.job) {
-            continue;
-        }
-        match row.phase {
-            Phase::Booked => engine.decide(Decision::Unbook { job: *job }),
-            Phase::Running
-                if engine.state.brake(&Brake::Preemption).is_none()
-                    && row.broken.is_none()
-                    && protection::yields_reservation(&engine.state, *job, reservation.job) =>
-            {
-                report.stopped += 1;
-                moves::stop(engine, *job, StopCause::Overran { by: reservation.job });
-            }
-            _ => {}
-        }
-    }
+    due.stop(engine, late, report);
     let state = &engine.state;
     let stays = |id: &JobId| !matches!(state.jobs[*id].phase, Phase::Stopping { .. } | Phase::Queued);
     let delayed = late.iter().any(stays);
@@ -121,6 +112,60 @@ fn renew(
         engine.decide(Decision::MakeReservation { pool, reservation: renewed });
     }
     Some(reservation.job)
+}
+
+/// What of some runs was let in ahead of a job and has to end, now that the time of what is kept for the job has come.
+#[derive(Clone, Copy)]
+struct Due {
+    /// For whom it is kept.
+    by: JobId,
+    /// Only what was let in ahead of that job.
+    own: bool,
+    /// The time came before, and something else kept the job waiting: what was let in since may go on for what it states.
+    again: bool,
+}
+
+impl Due {
+    /// Whether nothing else keeps the job waiting: all of these runs end now, and some of them have to be stopped for it. Else it would be in vain.
+    fn is_now(self, state: &State, runs: &BTreeSet<JobId>) -> bool {
+        let rows = || runs.iter().filter_map(|id| state.jobs.get(*id));
+        let ends = |row: &Job| match row.phase {
+            Phase::Stopping { .. } => true,
+            Phase::Booked => self.takes(row),
+            _ => self.may_stop(state, row),
+        };
+        rows().all(ends) && rows().any(|row| row.phase == Phase::Running)
+    }
+
+    fn takes(self, row: &Job) -> bool {
+        row.backfill_for.is_some_and(|of| !self.own || of == self.by)
+    }
+
+    fn may_stop(self, state: &State, row: &Job) -> bool {
+        let used_up = || demand::remaining_p90(state, row.id).is_none_or(|left| left <= Span::ZERO);
+        row.phase == Phase::Running
+            && self.takes(row)
+            && state.brake(&Brake::Preemption).is_none()
+            && row.broken.is_none()
+            && protection::yields_reservation(state, row.id, self.by)
+            && (!self.again || used_up())
+    }
+
+    /// What has not started waits again. What runs is stopped, unless that would be in vain.
+    fn stop(self, engine: &mut Engine, runs: &BTreeSet<JobId>, report: &mut PlanReport) {
+        let now = self.is_now(&engine.state, runs);
+        for id in runs {
+            let Some(row) = engine.state.jobs.get(*id).filter(|row| self.takes(row)) else { continue };
+            match row.phase {
+                Phase::Booked => engine.decide(Decision::Unbook { job: *id }),
+                Phase::Running if now => {
+                    report.stopped += 1;
+                    moves::stop(engine, *id, StopCause::Overran { by: self.by });
+                }
+                _ => {}
+            }
+        }
+    }
 }
 
 /// Whether a reservation still is what it was made for.
