@@ -5,7 +5,7 @@
 //! where, with what  placement (where it fits), launch (what would hold it), supply (what can be had), purchases (what all together need),
 //!                   reservations, forecast
 //! in what order   order
-//! what is it worth  demand, idle, relocation, growth, floors, replicas
+//! what is it worth  demand, idle, relocation, packing, growth, floors, replicas
 //! when            timing
 //! ```
 //!
@@ -24,6 +24,7 @@ pub(crate) mod growth;
 pub(crate) mod idle;
 pub(crate) mod launch;
 pub(crate) mod order;
+pub(crate) mod packing;
 pub(crate) mod placement;
 pub(crate) mod protection;
 pub(crate) mod purchases;

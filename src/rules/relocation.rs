@@ -26,7 +26,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// A node's use is not expected to go on for longer than this, whatever its age.
-const LONGEST_HORIZON: Span = Span::mins(60);
+pub(crate) const LONGEST_HORIZON: Span = Span::mins(60);
 
 /// What is to be done about nodes in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +58,8 @@ pub(crate) fn worth_leaving(
     judged(state, nodes, rules, elsewhere).unwrap_or(Leaving::Stays)
 }
 
-fn judged(state: &State, nodes: &[NodeId], rules: Consolidation, elsewhere: &mut Elsewhere) -> Option<Leaving> {
+/// The jobs on some nodes with their pools, where all that is on them is on nothing else and could go on elsewhere.
+pub(crate) fn movable(state: &State, nodes: &[NodeId]) -> Option<Vec<(JobId, PoolId)>> {
     let rows = || nodes.iter().filter_map(|id| state.nodes.get(id));
     let mut jobs: Vec<(JobId, PoolId)> = rows().flat_map(|n| holders(n).into_iter().map(|job| (job, n.pool))).collect();
     jobs.sort_unstable();
@@ -67,6 +68,19 @@ fn judged(state: &State, nodes: &[NodeId], rules: Consolidation, elsewhere: &mut
     if jobs.is_empty() || (nodes.len() > 1 && jobs.len() > 1) || rows().any(|n| n.holds.is_empty() || !may_leave(n)) {
         return None;
     }
+    let goes = |id: JobId| {
+        let (job, spec) = (&state.jobs[id], &state.specs[id]);
+        let here = job.places.iter().all(|p| nodes.contains(&p.node));
+        // Who could not be admitted again, or would have to move on at once, stays where it runs.
+        let held = state.queue_brake(job.queue).is_some() || !slack::has_time_to_move(state, id);
+        !held && here && spec.checkpoint.is_some() && job.phase != Phase::Booked
+    };
+    jobs.iter().all(|(id, _)| goes(*id)).then_some(jobs)
+}
+
+fn judged(state: &State, nodes: &[NodeId], rules: Consolidation, elsewhere: &mut Elsewhere) -> Option<Leaving> {
+    let rows = || nodes.iter().filter_map(|id| state.nodes.get(id));
+    let jobs = movable(state, nodes)?;
     let mut there = Rate(0);
     let mut restart = Span::ZERO;
     let mut risk = 0u128;
@@ -75,16 +89,9 @@ fn judged(state: &State, nodes: &[NodeId], rules: Consolidation, elsewhere: &mut
     // What it loses by a move in vain is more than money: it is known to be there when it goes.
     let mut dated = true;
     for (id, pool) in jobs {
-        let job = &state.jobs[id];
         let spec = &state.specs[id];
-        let here = job.places.iter().all(|p| nodes.contains(&p.node));
-        // Who could not be admitted again, or would have to move on at once, stays where it runs.
-        let held = state.queue_brake(job.queue).is_some() || !slack::has_time_to_move(state, id);
-        if held || !here || spec.checkpoint.is_none() || job.phase == Phase::Booked {
-            return None;
-        }
         dated &= slack::to_meet(state, id).is_some();
-        let key = (job.class, pool);
+        let key = (state.jobs[id].class, pool);
         let option = elsewhere.entry(key).or_insert_with(|| supply::cheapest(state, key.0, key.1));
         let option = option.as_ref()?;
         good_since = good_since.and_then(|since| Some(since.max(supply::good_since(state, option)?)));

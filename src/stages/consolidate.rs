@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! empty    idle past their time, dearest first, floors kept
-//! in use   from time to time: where moving the work saves enough (rules/relocation.rs), the best moves first
+//! in use   from time to time: those whose work fits on what is free of others (rules/packing.rs), then where moving the work to what is bought
+//!          for it saves enough (rules/relocation.rs), the best moves first
 //! tried    where it would, but for stock that was short: one node of it, to see whether it can be had
 //! ```
 //!
@@ -21,7 +22,8 @@ use crate::plan::PlanReport;
 use crate::policy::Consolidation;
 use crate::rules::launch::{self, LaunchOption};
 use crate::rules::relocation::{Elsewhere, Leaving, together, worth_leaving};
-use crate::rules::{floors, idle, reservations, supply};
+use crate::rules::{floors, idle, packing, reservations, supply};
+use crate::state::State;
 use crate::state::nodes::{Node, NodePhase};
 use crate::units::{HOUR_MS, Rate};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -98,17 +100,25 @@ struct Move {
 }
 
 fn move_work(engine: &mut Engine, rules: Consolidation, report: &mut PlanReport) {
+    let mut budgets = budgets(&engine.state, rules);
+    let mut leaves: Vec<NodeId> = Vec::new();
+    let mut takes: BTreeSet<NodeId> = BTreeSet::new();
+    for (pool, budget) in &mut budgets {
+        let packed = packing::found(engine, *pool, rules, budget.left);
+        budget.take(packed.leaves.len() as u64);
+        leaves.extend(packed.leaves);
+        takes.extend(packed.takes);
+    }
     let state = &engine.state;
     let mut elsewhere = Elsewhere::new();
-    let mut ready: BTreeMap<PoolId, u64> = BTreeMap::new();
     let mut moves: Vec<Move> = Vec::new();
     let mut tries: BTreeSet<(PoolId, OfferingId)> = BTreeSet::new();
     for node in state.bought_nodes().filter(|n| n.phase == NodePhase::Ready) {
-        *ready.entry(node.pool).or_default() += 1;
         let nodes = together(state, node);
         let first = nodes.first() == Some(&node.id);
+        let packed = |id: &NodeId| leaves.contains(id) || takes.contains(id);
         let free = |n: &Node| n.open() && n.reserved.is_empty() && !reservations::keeps(state, n);
-        if first && nodes.iter().filter_map(|id| state.nodes.get(id)).all(free) {
+        if first && !nodes.iter().any(packed) && nodes.iter().filter_map(|id| state.nodes.get(id)).all(free) {
             match worth_leaving(state, &nodes, rules, &mut elsewhere) {
                 Leaving::Stays => {}
                 Leaving::Tries(bought) => tries.extend(bought.into_iter().map(|id| (node.pool, id))),
@@ -117,26 +127,48 @@ fn move_work(engine: &mut Engine, rules: Consolidation, report: &mut PlanReport)
         }
     }
     moves.sort_unstable_by(|a, b| b.saves.cmp(&a.saves).then_with(|| a.nodes.cmp(&b.nodes)));
-    // What an hour allows in each pool, spread over the looks in it.
-    let looks = |nodes: u64| (nodes * u64::from(rules.moves_per_hour) / 1000 * rules.every.0 / HOUR_MS).max(1);
-    let mut budgets: BTreeMap<PoolId, (u64, bool)> =
-        ready.into_iter().map(|(pool, n)| (pool, (looks(n), true))).collect();
     for chosen in moves {
         let takes = chosen.nodes.len() as u64;
-        let Some((budget, first)) = budgets.get_mut(&chosen.pool) else { continue };
+        let Some(budget) = budgets.get_mut(&chosen.pool) else { continue };
         // A gang larger than what one review allows would never be moved: it goes when it is worth the most, and alone.
-        if takes > *budget && !*first {
+        if takes > budget.left && !budget.first {
             continue;
         }
-        (*budget, *first) = (budget.saturating_sub(takes), false);
-        for node in chosen.nodes {
-            report.drained += 1;
-            moves::leave_node(engine, node, report);
-        }
+        budget.take(takes);
+        leaves.extend(chosen.nodes);
+    }
+    for node in leaves {
+        report.drained += 1;
+        moves::leave_node(engine, node, report);
     }
     for (pool, offering) in tries {
         try_stock(engine, pool, offering, report);
     }
+}
+
+/// Nodes that one look may take out of a pool.
+#[derive(Clone, Copy)]
+struct Budget {
+    left: u64,
+    /// None was taken yet.
+    first: bool,
+}
+
+impl Budget {
+    fn take(&mut self, nodes: u64) {
+        self.left = self.left.saturating_sub(nodes);
+        self.first &= nodes == 0;
+    }
+}
+
+/// What an hour allows in each pool, spread over the looks in it.
+fn budgets(state: &State, rules: Consolidation) -> BTreeMap<PoolId, Budget> {
+    let mut ready: BTreeMap<PoolId, u64> = BTreeMap::new();
+    for node in state.bought_nodes().filter(|n| n.phase == NodePhase::Ready) {
+        *ready.entry(node.pool).or_default() += 1;
+    }
+    let looks = |nodes: u64| (nodes * u64::from(rules.moves_per_hour) / 1000 * rules.every.0 / HOUR_MS).max(1);
+    ready.into_iter().map(|(pool, nodes)| (pool, Budget { left: looks(nodes), first: true })).collect()
 }
 
 /// Asks for one node, to see whether it can be had. Nobody needs it: its boot is ended as any such boot is, or somebody takes it.

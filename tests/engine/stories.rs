@@ -167,6 +167,7 @@ stories! {
     mig_smallest_slice
     min_share_goes_first
     min_share_is_left_alone
+    moved_onto_what_is_free
     moved_to_cheaper
     needless_boot_is_ended
     needless_boot_of_one_of_many

@@ -1,0 +1,149 @@
+//! Packing: nodes of a pool whose work fits on what is free of its other nodes, so that they can go.
+//!
+//! ```text
+//! the node with the least on it first: each of its jobs, the largest first, goes whole to the fullest node that takes it
+//! the node's price over the time that its use is expected to go on  >=  worthIt x twice that price x (boot + restart)
+//! ```
+//!
+//! The time is what it is for a purchase (relocation.rs), no longer than the median of what is left of the work on it, as far as that is known, nor than
+//! the usual time between needs for an empty node, and less the time for which the policy keeps idle nodes. Where the places are taken by others before the work has saved, it waits or is bought for, as
+//! any other does; it may find others as good. Source: consolidation by deletion in Karpenter.
+//!
+//! Never: onto a node with nothing on it, which goes by itself, or onto a dearer one; a gang over several nodes; work that may not be stopped at
+//! once; work with a deadline onto spot.
+
+use super::relocation::{LONGEST_HORIZON, holders, movable};
+use super::{capacity, demand, placement, reservations, settings, slack};
+use crate::catalog::CapacityType;
+use crate::effect::WorkerPlace;
+use crate::engine::Engine;
+use crate::ids::{JobId, NodeId, PoolId};
+use crate::job::Level;
+use crate::policy::{Consolidation, Drain};
+use crate::state::State;
+use crate::state::jobs::Phase;
+use crate::state::nodes::{Node, NodePhase};
+use crate::state::places::Hold;
+use crate::units::{MilliGpu, Rate, Span};
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+/// Nodes that are tried at one look in a pool at most, and nodes that are asked for the places of one job.
+const MOST_TRIED: usize = 64;
+
+/// Nodes that go, and those that take their work.
+#[derive(Debug, Default)]
+pub(crate) struct Packed {
+    pub leaves: Vec<NodeId>,
+    pub takes: BTreeSet<NodeId>,
+}
+
+/// At most so many nodes of a pool that can go.
+pub(crate) fn found(engine: &mut Engine, pool: PoolId, rules: Consolidation, most: u64) -> Packed {
+    let mut packed = Packed::default();
+    if engine.state.pool_brake(pool).is_some() {
+        return packed;
+    }
+    let state = &engine.state;
+    let in_use =
+        |node: &&Node| node.pool == pool && node.phase == NodePhase::Ready && node.open() && !node.holds.is_empty();
+    let mut nodes: Vec<&Node> = state.bought_nodes().filter(in_use).collect();
+    nodes.sort_unstable_by_key(|node| (Reverse(free(node)), Reverse(node.price), node.id));
+    let may_go =
+        |node: &Node| node.reserved.is_empty() && !reservations::keeps(state, node) && pays(state, node, rules);
+    let go: Vec<NodeId> = nodes.iter().filter(|node| may_go(node)).take(MOST_TRIED).map(|node| node.id).collect();
+    let fullest: Vec<NodeId> = nodes.iter().rev().map(|node| node.id).collect();
+    let mark = engine.state.checkpoint();
+    for node in go {
+        if packed.leaves.len() as u64 >= most {
+            break;
+        }
+        if packed.takes.contains(&node) {
+            continue;
+        }
+        packed.leaves.push(node);
+        match others(engine, node, &fullest, &packed.leaves) {
+            Some(takes) => packed.takes.extend(takes),
+            None => _ = packed.leaves.pop(),
+        }
+    }
+    engine.state.rollback(mark);
+    packed
+}
+
+/// GPUs with nothing on them.
+fn free(node: &Node) -> u32 {
+    node.whole_mask().count_ones()
+}
+
+/// Whether all on a node may go now, and the node's price is worth it.
+fn pays(state: &State, node: &Node, rules: Consolidation) -> bool {
+    let Some(jobs) = movable(state, &[node.id]) else { return false };
+    if !jobs.iter().all(|(id, _)| goes_now(state, *id)) || state.capacity_of(node) == CapacityType::Reserved {
+        return false;
+    }
+    // Who has outlasted what was known of it may go on for long.
+    let left = |id: JobId| demand::remaining(state, id, 500).filter(|left| *left > Span::ZERO);
+    let left = jobs.iter().map(|(id, _)| left(*id).unwrap_or(LONGEST_HORIZON)).max().unwrap_or_default();
+    let kept = match settings::pool(state, node.pool).map_or(Drain::Auto, |pool| pool.drain) {
+        Drain::After(after) => after,
+        Drain::Auto => Span::ZERO,
+    };
+    // Where work takes empty nodes all the time, what is given back is bought again.
+    let quiet = demand::needs(state, node.pool).map(|needs| needs.gap.max(state.now.since(needs.last)));
+    let horizon = state.now.since(node.decided_at).min(LONGEST_HORIZON).min(left).min(quiet.unwrap_or(left)) - kept;
+    let restart = jobs.iter().map(|(id, _)| state.specs[*id].restart).max().unwrap_or_default();
+    let cost = node.price.times(2).over(state.usual_boot(node.offering) + restart);
+    node.price > Rate(0)
+        && node.price.over(horizon).0.saturating_mul(1000) >= cost.0.saturating_mul(u128::from(rules.worth_it))
+}
+
+/// Whether a run may be stopped now, and is one that a single node takes whole.
+fn goes_now(state: &State, id: JobId) -> bool {
+    let (row, spec) = (&state.jobs[id], &state.specs[id]);
+    let shape = &state.classes[row.class].shape;
+    let close = shape.within.is_some_and(|within| within.level <= Level::Nvlink);
+    row.phase == Phase::Running
+        && row.broken.is_none()
+        && row.leaving.is_none()
+        && row.protected_until <= state.now
+        && spec.batch.is_none()
+        && !close
+}
+
+/// The nodes that take all that is on a node, which hold it in the trial from now on. `None`: they do not, and nothing is held.
+fn others(engine: &mut Engine, node: NodeId, fullest: &[NodeId], leaves: &[NodeId]) -> Option<Vec<NodeId>> {
+    let mark = engine.state.checkpoint();
+    let mut jobs = engine.state.nodes.get(&node).map(holders).unwrap_or_default();
+    jobs.sort_by_key(|id| (Reverse(engine.state.jobs[*id].share), *id));
+    let mut takes = Vec::new();
+    for job in jobs {
+        let Some(places) = other(engine, job, node, fullest, leaves) else {
+            engine.state.rollback(mark);
+            return None;
+        };
+        takes.extend(places.iter().map(|place| place.node));
+        let class = engine.state.jobs[job].class;
+        engine.state.hold_places(job, class, &places, Hold::Booked);
+    }
+    Some(takes)
+}
+
+/// Places for all that a run has, on the fullest node that has them.
+fn other(engine: &Engine, job: JobId, from: NodeId, fullest: &[NodeId], leaves: &[NodeId]) -> Option<Vec<WorkerPlace>> {
+    let state = &engine.state;
+    let (row, here) = (&state.jobs[job], state.nodes.get(&from)?);
+    let stays = slack::to_meet(state, job).is_some() && !capacity::is_spot(state, here.offering);
+    let whole = u32::try_from(row.share.0 / 1000).unwrap_or(u32::MAX);
+    let may_take = |node: &&Node| {
+        free(node) >= whole && node.price <= here.price && !(stays && capacity::is_spot(state, node.offering))
+    };
+    let nodes = fullest.iter().filter(|id| !leaves.contains(id)).filter_map(|id| state.nodes.get(id));
+    let places = |node: &Node| {
+        let places = placement::on_node(engine, job, here.pool, row.share, node.id)?;
+        let held = places.iter().map(WorkerPlace::gpu_share).fold(MilliGpu(0), |sum, share| sum + share);
+        (held >= row.share && places.len() >= row.places.len()).then_some(places)
+    };
+    nodes.filter(may_take).take(MOST_TRIED).find_map(places)
+}
