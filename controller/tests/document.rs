@@ -365,11 +365,11 @@ fn a_lack_says_its_figures() {
     assert_eq!(reject.figures["nearest"]["gpus"], json!(4));
 }
 
-/// Queues `r/a` and `r/c` below `r`, which owns all; `r/c` may borrow two GPUs beside its own two.
+/// Queues `r/a` and `r/c` below `r`, which owns six GPUs; `r/c` may borrow two beside its own two, `r/a` more than there are.
 #[test]
 fn a_lack_of_quota_names_the_node_that_binds() {
     let text = "apiVersion: forebay/v1\nkind: Policy\nmetadata: {name: t}\ntiers:\n  normal: {priority: 500, buys: on-demand}\nqueues:\n  \
-         r: {tier: normal, quota: {main: {gpus: 6}}}\n  r/a: {quota: {main: {gpus: 2}}}\n  r/c: {quota: {main: {gpus: 2, borrow: 2}}}\npools:\n  \
+         r: {tier: normal, quota: {main: {gpus: 6}}}\n  r/a: {quota: {main: {gpus: 2, borrow: 20}}}\n  r/c: {quota: {main: {gpus: 2, borrow: 2}}}\npools:\n  \
          main: {instanceTypes: [g5.48xlarge], drain: {after: 300d}}\n";
     let policy = || compile("t.yaml", text, &Catalogue::builtin()).unwrap_or_else(|e| panic!("{e}")).policy;
     let job = |name: &str, queue: &str, gpus: u32| json!({ "job": name, "queue": queue, "gpus": gpus, "workers": 1, "phase": "queued", "submit_s": 99_900 });
@@ -383,9 +383,9 @@ fn a_lack_of_quota_names_the_node_that_binds() {
     let (figures, message) = waits(vec![runs("one", "r/a", 5), job("waits", "r/a", 6)]);
     assert_eq!(
         (&figures["bound"], &figures["limit_gpus"], &figures["used_gpus"]),
-        (&json!("quota of r"), &json!(10), &json!(5))
+        (&json!("quota of r"), &json!(6), &json!(5))
     );
-    assert!(message.contains("`r`, above its queue, uses 5 of its own 10 in pool `main`"), "{message}");
+    assert!(message.contains("`r`, above its queue, uses 5 of its own 6 in pool `main`"), "{message}");
     let (figures, message) = waits(vec![runs("one", "r/c", 3), job("waits", "r/c", 2)]);
     assert_eq!(
         (&figures["bound"], &figures["limit_gpus"], &figures["borrow_gpus"]),
