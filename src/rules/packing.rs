@@ -10,7 +10,7 @@
 //! any other does; it may find others as good. Source: consolidation by deletion in Karpenter.
 //!
 //! Never: onto a node with nothing on it, which goes by itself, or onto a dearer one; a gang over several nodes; work that may not be stopped at
-//! once; work with a deadline onto spot.
+//! once; work with a deadline onto spot; where a queue has a start target of less than two boots: free places are what it starts on in time.
 
 use super::relocation::{LONGEST_HORIZON, holders, movable};
 use super::{capacity, demand, placement, reservations, settings, slack};
@@ -50,8 +50,11 @@ pub(crate) fn found(engine: &mut Engine, pool: PoolId, rules: Consolidation, mos
         |node: &&Node| node.pool == pool && node.phase == NodePhase::Ready && node.open() && !node.holds.is_empty();
     let mut nodes: Vec<&Node> = state.bought_nodes().filter(in_use).collect();
     nodes.sort_unstable_by_key(|node| (Reverse(free(node)), Reverse(node.price), node.id));
-    let may_go =
-        |node: &Node| node.reserved.is_empty() && !reservations::keeps(state, node) && pays(state, node, rules);
+    let soonest = shortest_target(state, pool);
+    let may_go = |node: &Node| {
+        let in_time = soonest.is_none_or(|within| within >= demand::boot_p90(state, node.offering).times(2));
+        in_time && node.reserved.is_empty() && !reservations::keeps(state, node) && pays(state, node, rules)
+    };
     let go: Vec<NodeId> = nodes.iter().filter(|node| may_go(node)).take(MOST_TRIED).map(|node| node.id).collect();
     let fullest: Vec<NodeId> = nodes.iter().rev().map(|node| node.id).collect();
     let mark = engine.state.checkpoint();
@@ -70,6 +73,12 @@ pub(crate) fn found(engine: &mut Engine, pool: PoolId, rules: Consolidation, mos
     }
     engine.state.rollback(mark);
     packed
+}
+
+/// The shortest start target of a queue that a pool serves.
+fn shortest_target(state: &State, pool: PoolId) -> Option<Span> {
+    let rules = state.policy.as_deref().into_iter().flat_map(|policy| policy.rules());
+    rules.filter(|rule| rule.pools.contains(&pool)).filter_map(|rule| rule.start).map(|start| start.within).min()
 }
 
 /// GPUs with nothing on them.
