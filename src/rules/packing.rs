@@ -13,7 +13,7 @@
 //! once; work with a deadline onto spot; where a queue has a start target of less than two boots: free places are what it starts on in time.
 
 use super::relocation::{LONGEST_HORIZON, holders, movable};
-use super::{capacity, demand, placement, reservations, settings, slack};
+use super::{capacity, demand, placement, reservations, settings, slack, supply};
 use crate::catalog::CapacityType;
 use crate::effect::WorkerPlace;
 use crate::engine::Engine;
@@ -42,7 +42,8 @@ pub(crate) struct Packed {
 /// At most so many nodes of a pool that can go.
 pub(crate) fn found(engine: &mut Engine, pool: PoolId, rules: Consolidation, most: u64) -> Packed {
     let mut packed = Packed::default();
-    if engine.state.pool_brake(pool).is_some() {
+    // A job whose place is taken meanwhile could not be bought for.
+    if supply::no_purchase(&engine.state, pool).is_some() {
         return packed;
     }
     let state = &engine.state;

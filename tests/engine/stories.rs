@@ -42,6 +42,7 @@ stories! {
     brake_admission
     brake_buying
     brake_buying_keeps_no_floor
+    brake_buying_packs_nothing
     brake_buying_stops_nobody
     brake_drains_a_node
     brake_drains_a_pool
