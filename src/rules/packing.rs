@@ -13,7 +13,7 @@
 //! once; work with a deadline onto spot; where a queue has a start target of less than two boots: free places are what it starts on in time.
 
 use super::relocation::{LONGEST_HORIZON, holders, movable};
-use super::{capacity, demand, placement, reservations, settings, slack, supply};
+use super::{capacity, demand, floors, placement, reservations, settings, slack, supply};
 use crate::catalog::CapacityType;
 use crate::effect::WorkerPlace;
 use crate::engine::Engine;
@@ -42,11 +42,12 @@ pub(crate) struct Packed {
 /// At most so many nodes of a pool that can go.
 pub(crate) fn found(engine: &mut Engine, pool: PoolId, rules: Consolidation, most: u64) -> Packed {
     let mut packed = Packed::default();
-    // A job whose place is taken meanwhile could not be bought for.
-    if supply::no_purchase(&engine.state, pool).is_some() {
+    let state = &engine.state;
+    let kept = settings::pool(state, pool).map_or(0, |rules| rules.emptied_above(state.now));
+    // A job whose place is taken meanwhile could not be bought for; and where more empty nodes are kept than there are, another would be bought.
+    if supply::no_purchase(state, pool).is_some() || kept > floors::filled(state, pool) {
         return packed;
     }
-    let state = &engine.state;
     let in_use =
         |node: &&Node| node.pool == pool && node.phase == NodePhase::Ready && node.open() && !node.holds.is_empty();
     let mut nodes: Vec<&Node> = state.bought_nodes().filter(in_use).collect();

@@ -125,6 +125,7 @@ stories! {
     fair_share_in_a_cohort_stops_the_greedier
     fair_share_of_cohorts
     final_exit_codes
+    floor_packs_nothing_that_it_lacks
     forbidden_submitter
     fractions_share_with_consent
     gang_moved_to_cheaper
