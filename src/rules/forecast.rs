@@ -242,6 +242,36 @@ fn fits_without(engine: &mut Engine, job: JobId, pool: PoolId, gone: &[(Timestam
     fits
 }
 
+/// Whether a job would have places, or be bought for, and no longer lack `of`, with these runs gone.
+pub(crate) fn goes_without(
+    engine: &mut Engine,
+    job: JobId,
+    pool: PoolId,
+    of: Option<Allowance>,
+    gone: &[JobId],
+) -> bool {
+    let asked = allowances::asked(&engine.state, job, pool);
+    let mark = engine.state.checkpoint();
+    let ends: Vec<(Timestamp, JobId)> = gone.iter().map(|id| (engine.state.now, *id)).collect();
+    release(&mut engine.state, &ends);
+    if of.is_some() {
+        gone.iter().for_each(|id| give_back(&mut engine.state, *id));
+    }
+    let goes = !of.is_some_and(|of| allowances::is_short(&engine.state, of, job, pool))
+        && (placement::find(engine, job, pool, NodeScope::InFlight, asked).is_some()
+            || supply::can_be_had(engine, job, pool));
+    engine.state.rollback(mark);
+    goes
+}
+
+/// Gives back what a run has of quotas and budgets, in a trial.
+pub(crate) fn give_back(state: &mut StateMachine, id: JobId) {
+    let row = &state.jobs[id];
+    let (Some(pool), queue, share, rate) = (row.pool, row.queue, row.share, row.rate) else { return };
+    state.give_quota_back(queue, pool, share);
+    state.discharge(id, rate, Span::ZERO);
+}
+
 fn release(state: &mut StateMachine, gone: &[(Timestamp, JobId)]) {
     for (_, id) in gone {
         let row = &state.jobs[*id];
@@ -335,8 +365,8 @@ fn ends_in(state: &State, id: JobId, permille: u64, unknown: Span) -> (Timestamp
     let at = match row.backfill_for {
         _ if left > Span::ZERO => begins + left,
         // It is stopped the moment it may be.
-        Some(_) => row.protected_until.max(now + AT_LEAST),
-        None => again(ran),
+        Some(_) if row.protected_until > now => row.protected_until,
+        _ => again(ran),
     };
     // It may not go on for longer than this.
     let longest = match row.phase {

@@ -20,7 +20,9 @@ stories! {
     all_heads_in_one_pass
     back_to_spot
     backfill_ends_before_the_reservation
+    backfill_is_not_stopped_for_quota_without_room
     backfill_is_not_stopped_in_vain
+    backfill_is_stopped_beside_what_is_not_in_the_way
     backfill_keeps_its_min_run
     backfill_of_unknown_length_waits
     backfill_overrunner_does_not_delay_the_gang

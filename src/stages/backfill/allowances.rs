@@ -55,10 +55,9 @@ fn review(engine: &mut Engine, of: Allowance, report: &mut PlanReport) {
     let past = kept.from <= state.now;
     let runs: BTreeSet<JobId> = kept.runs.iter().copied().filter(|id| allowances::still_holds(state, *id)).collect();
     let due = Due { by: kept.job, own: false, again: !past };
-    let over = past || (kept.delayed && due.is_now(state, &runs));
-    if over {
-        due.stop(engine, &runs, report);
-    }
+    let stops = if past || kept.delayed { due.found(engine, kept.pool, &runs, Some(of)) } else { Vec::new() };
+    due.stop(engine, &stops, report);
+    let over = past || !stops.is_empty();
     if over || !allowances::suffices(&engine.state, of, &kept) {
         let stays = |id: &JobId| {
             let row = engine.state.jobs.get(*id);

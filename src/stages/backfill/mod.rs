@@ -21,12 +21,13 @@ use crate::ids::{ClassId, JobId, PoolId};
 use crate::moves;
 use crate::plan::PlanReport;
 use crate::reason::Reason;
-use crate::rules::forecast::{expected, holders, soonest};
+use crate::rules::forecast::{expected, give_back, goes_without, holders, soonest};
 use crate::rules::launch::LaunchOption;
 use crate::rules::order::{Head, StrictHeads};
 use crate::rules::reservations::{Room, gives_way, is_large, may_claim, may_reserve};
 use crate::rules::{demand, protection, supply};
 use crate::state::State;
+use crate::state::allowances::Allowance;
 use crate::state::brakes::Brake;
 use crate::state::jobs::{Job, Phase};
 use crate::state::nodes::Node;
@@ -59,7 +60,9 @@ pub(crate) fn run(engine: &mut Engine, broken: &BTreeSet<JobId>, report: &mut Pl
 /// Looks at what is kept in a pool. Returns for whom, if it still is.
 fn review(engine: &mut Engine, pool: PoolId, report: &mut PlanReport) -> Option<JobId> {
     let reservation = engine.state.reservations.get(&pool)?.clone();
-    if !good(&engine.state, pool, &reservation) {
+    let reserves =
+        may_reserve(&engine.state, reservation.job, pool) || may_once_backfill_ends(engine, pool, &reservation);
+    if !good(&engine.state, pool, &reservation, reserves) {
         return None;
     }
     let (job, now) = (reservation.job, engine.state.now);
@@ -70,12 +73,17 @@ fn review(engine: &mut Engine, pool: PoolId, report: &mut PlanReport) -> Option<
     let over = reservation.from <= now;
     if over || reservation.delayed {
         let late = holders(&engine.state, &reservation.nodes);
-        let due = Due { by: job, own: true, again: !over };
         if over && late.is_empty() {
             return Some(job);
         }
-        if over || due.is_now(&engine.state, &late) {
-            return renew(engine, pool, &reservation, &late, due, report);
+        let due = Due { by: job, own: true, again: !over };
+        let stops = match reservation.room.is_empty() {
+            true => due.found(engine, pool, &late, None),
+            false => due.all(&engine.state, &late),
+        };
+        if over || !stops.is_empty() {
+            due.stop(engine, &stops, report);
+            return renew(engine, pool, &reservation, &late);
         }
     }
     let (from, known) = expected(&engine.state, &reservation.nodes);
@@ -86,16 +94,8 @@ fn review(engine: &mut Engine, pool: PoolId, report: &mut PlanReport) -> Option<
     Some(job)
 }
 
-/// Its time has come, and there is work left: backfill is stopped, and for the rest the time is estimated again.
-fn renew(
-    engine: &mut Engine,
-    pool: PoolId,
-    reservation: &Reservation,
-    late: &BTreeSet<JobId>,
-    due: Due,
-    report: &mut PlanReport,
-) -> Option<JobId> {
-    due.stop(engine, late, report);
+/// Its time has come, and there is work left: the time is estimated again.
+fn renew(engine: &mut Engine, pool: PoolId, reservation: &Reservation, late: &BTreeSet<JobId>) -> Option<JobId> {
     let state = &engine.state;
     let stays = |id: &JobId| !matches!(state.jobs[*id].phase, Phase::Stopping { .. } | Phase::Queued);
     let delayed = late.iter().any(stays);
@@ -126,15 +126,33 @@ struct Due {
 }
 
 impl Due {
-    /// Whether nothing else keeps the job waiting: all of these runs end now, and some of them have to be stopped for it. Else it would be in vain.
-    fn is_now(self, state: &State, runs: &BTreeSet<JobId>) -> bool {
-        let rows = || runs.iter().filter_map(|id| state.jobs.get(*id));
-        let ends = |row: &Job| match row.phase {
+    /// Those that are stopping, have not started, or may be stopped.
+    fn ending(self, state: &State, runs: &BTreeSet<JobId>) -> Vec<JobId> {
+        let ends = |row: &&Job| match row.phase {
             Phase::Stopping { .. } => true,
-            Phase::Booked => self.takes(row),
+            Phase::Booked => self.takes(row) && !self.again,
             _ => self.may_stop(state, row),
         };
-        rows().all(ends) && rows().any(|row| row.phase == Phase::Running)
+        runs.iter().filter_map(|id| state.jobs.get(*id)).filter(ends).map(|row| row.id).collect()
+    }
+
+    /// What is to end. None where the job would still lack its places, or `of`, without them: to stop them would be in vain.
+    fn found(self, engine: &mut Engine, pool: PoolId, runs: &BTreeSet<JobId>, of: Option<Allowance>) -> Vec<JobId> {
+        let ending = self.ending(&engine.state, runs);
+        let goes =
+            !self.still_there(&engine.state, &ending).is_empty() && goes_without(engine, self.by, pool, of, &ending);
+        if goes { self.still_there(&engine.state, &ending) } else { Vec::new() }
+    }
+
+    /// The same where nodes are to be given back: none while anything else is on them.
+    fn all(self, state: &State, runs: &BTreeSet<JobId>) -> Vec<JobId> {
+        let ending = self.ending(state, runs);
+        if ending.len() == runs.len() { self.still_there(state, &ending) } else { Vec::new() }
+    }
+
+    /// Those that are not stopping yet.
+    fn still_there(self, state: &State, runs: &[JobId]) -> Vec<JobId> {
+        runs.iter().copied().filter(|id| !matches!(state.jobs[*id].phase, Phase::Stopping { .. })).collect()
     }
 
     fn takes(self, row: &Job) -> bool {
@@ -151,30 +169,41 @@ impl Due {
             && (!self.again || used_up())
     }
 
-    /// What has not started waits again. What runs is stopped, unless that would be in vain.
-    fn stop(self, engine: &mut Engine, runs: &BTreeSet<JobId>, report: &mut PlanReport) {
-        let now = self.is_now(&engine.state, runs);
+    /// What has not started waits again, and what runs is stopped.
+    fn stop(self, engine: &mut Engine, runs: &[JobId], report: &mut PlanReport) {
         for id in runs {
-            let Some(row) = engine.state.jobs.get(*id).filter(|row| self.takes(row)) else { continue };
-            match row.phase {
-                Phase::Booked => engine.decide(Decision::Unbook { job: *id }),
-                Phase::Running if now => {
-                    report.stopped += 1;
-                    moves::stop(engine, *id, StopCause::Overran { by: self.by });
-                }
-                _ => {}
+            if engine.state.jobs[*id].phase == Phase::Booked {
+                engine.decide(Decision::Unbook { job: *id });
+            } else {
+                report.stopped += 1;
+                moves::stop(engine, *id, StopCause::Overran { by: self.by });
             }
         }
     }
 }
 
+/// Whether a job will have quota and money again once those have ended that were let in ahead of it.
+fn may_once_backfill_ends(engine: &mut Engine, pool: PoolId, reservation: &Reservation) -> bool {
+    let state = &engine.state;
+    let ahead = |id: &JobId| state.jobs[*id].backfill_for == Some(reservation.job);
+    let ahead: Vec<JobId> = holders(state, &reservation.nodes).into_iter().filter(ahead).collect();
+    if ahead.is_empty() {
+        return false;
+    }
+    let mark = engine.state.checkpoint();
+    ahead.into_iter().for_each(|id| give_back(&mut engine.state, id));
+    let may = may_reserve(&engine.state, reservation.job, pool);
+    engine.state.rollback(mark);
+    may
+}
+
 /// Whether a reservation still is what it was made for.
-fn good(state: &State, pool: PoolId, reservation: &Reservation) -> bool {
+fn good(state: &State, pool: PoolId, reservation: &Reservation, reserves: bool) -> bool {
     let row = &state.jobs[reservation.job];
     let alone = reservation.room.is_empty() && !is_large(state, row.class, pool);
     // Places for a part of it may be kept beside the room for the rest.
     let beside = row.kept.is_some() && row.reserved_until.is_some() && !reservation.room.is_empty();
-    if row.phase != Phase::Queued || alone || !(beside || may_reserve(state, reservation.job, pool)) {
+    if row.phase != Phase::Queued || alone || !(beside || reserves) {
         return false;
     }
     let fits = supply::fits(state, row.class, pool);
