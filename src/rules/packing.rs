@@ -12,7 +12,7 @@
 //! Never: onto a node with nothing on it, which goes by itself, or onto a dearer one; a gang over several nodes; work that may not be stopped at
 //! once; work with a deadline onto spot; where a queue has a start target of less than two boots: free places are what it starts on in time.
 
-use super::relocation::{LONGEST_HORIZON, holders, movable};
+use super::relocation::{LONGEST_HORIZON, holders, is_admitted_again, movable};
 use super::{capacity, demand, floors, placement, reservations, settings, slack, supply};
 use crate::catalog::CapacityType;
 use crate::effect::WorkerPlace;
@@ -51,7 +51,7 @@ pub(crate) fn found(engine: &mut Engine, pool: PoolId, rules: Consolidation, mos
     let in_use =
         |node: &&Node| node.pool == pool && node.phase == NodePhase::Ready && node.open() && !node.holds.is_empty();
     let mut nodes: Vec<&Node> = state.bought_nodes().filter(in_use).collect();
-    nodes.sort_unstable_by_key(|node| (Reverse(free(node)), Reverse(node.price), node.id));
+    nodes.sort_unstable_by_key(|node| (Reverse(free(node)), node.holds.len(), Reverse(node.price), node.id));
     let soonest = shortest_target(state, pool);
     let may_go = |node: &Node| {
         let in_time = soonest.is_none_or(|within| within >= demand::boot_p90(state, node.offering).times(2));
@@ -110,12 +110,14 @@ fn pays(state: &State, node: &Node, rules: Consolidation) -> bool {
         && node.price.over(horizon).0.saturating_mul(1000) >= cost.0.saturating_mul(u128::from(rules.worth_it))
 }
 
-/// Whether a run may be stopped now, and is one that a single node takes whole.
+/// Whether a run may be stopped now, and is one that a single node takes whole. Where it has other pools before, it might be bought for there.
 fn goes_now(state: &State, id: JobId) -> bool {
     let (row, spec) = (&state.jobs[id], &state.specs[id]);
     let shape = &state.classes[row.class].shape;
     let close = shape.within.is_some_and(|within| within.level <= Level::Nvlink);
+    let first = state.classes[row.class].fits.first().map(|fits| fits.0);
     row.phase == Phase::Running
+        && row.pool == first
         && row.broken.is_none()
         && row.leaving.is_none()
         && row.protected_until <= state.now
@@ -130,7 +132,8 @@ fn others(engine: &mut Engine, node: NodeId, fullest: &[NodeId], leaves: &[NodeI
     jobs.sort_by_key(|id| (Reverse(engine.state.jobs[*id].share), *id));
     let mut takes = Vec::new();
     for job in jobs {
-        let Some(places) = other(engine, job, node, fullest, leaves) else {
+        let again = is_admitted_again(engine, job);
+        let Some(places) = other(engine, job, node, fullest, leaves).filter(|_| again) else {
             engine.state.rollback(mark);
             return None;
         };
@@ -147,8 +150,12 @@ fn other(engine: &Engine, job: JobId, from: NodeId, fullest: &[NodeId], leaves: 
     let (row, here) = (&state.jobs[job], state.nodes.get(&from)?);
     let stays = slack::to_meet(state, job).is_some() && !capacity::is_spot(state, here.offering);
     let whole = u32::try_from(row.share.0 / 1000).unwrap_or(u32::MAX);
+    let fits = supply::fits(state, row.class, here.pool);
     let may_take = |node: &&Node| {
-        free(node) >= whole && node.price <= here.price && !(stays && capacity::is_spot(state, node.offering))
+        free(node) >= whole
+            && node.price <= here.price
+            && fits.binary_search(&node.offering).is_ok()
+            && !(stays && capacity::is_spot(state, node.offering))
     };
     let nodes = fullest.iter().filter(|id| !leaves.contains(id)).filter_map(|id| state.nodes.get(id));
     let places = |node: &Node| {

@@ -12,9 +12,10 @@
 //! Never: moves to capacity whose stock was last found wanting.
 
 use super::launch::LaunchOption;
-use super::{demand, slack, supply};
+use super::{allowances, demand, forecast, slack, supply};
 use crate::catalog::CapacityType;
 use crate::decision::DrainWhy;
+use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId};
 use crate::policy::Consolidation;
 use crate::state::State;
@@ -76,6 +77,16 @@ pub(crate) fn movable(state: &State, nodes: &[NodeId]) -> Option<Vec<(JobId, Poo
         !held && here && spec.checkpoint.is_some() && job.phase != Phase::Booked
     };
     jobs.iter().all(|(id, _)| goes(*id)).then_some(jobs)
+}
+
+/// Whether a run that is moved has quota and money again: what is kept of them may be another's once it has given them back.
+pub(crate) fn is_admitted_again(engine: &mut Engine, id: JobId) -> bool {
+    let Some(pool) = engine.state.jobs[id].pool else { return false };
+    let mark = engine.state.checkpoint();
+    forecast::give_back(&mut engine.state, id);
+    let admitted = allowances::no_share(&engine.state, id, pool).is_none();
+    engine.state.rollback(mark);
+    admitted
 }
 
 fn judged(state: &State, nodes: &[NodeId], rules: Consolidation, elsewhere: &mut Elsewhere) -> Option<Leaving> {

@@ -16,12 +16,12 @@
 
 use crate::decision::{Decision, DrainWhy};
 use crate::engine::Engine;
-use crate::ids::{NodeId, OfferingId, PoolId};
+use crate::ids::{JobId, NodeId, OfferingId, PoolId};
 use crate::moves;
 use crate::plan::PlanReport;
 use crate::policy::Consolidation;
 use crate::rules::launch::{self, LaunchOption};
-use crate::rules::relocation::{Elsewhere, Leaving, together, worth_leaving};
+use crate::rules::relocation::{Elsewhere, Leaving, holders, is_admitted_again, together, worth_leaving};
 use crate::rules::{floors, idle, packing, reservations, supply};
 use crate::state::State;
 use crate::state::nodes::{Node, NodePhase};
@@ -131,7 +131,7 @@ fn move_work(engine: &mut Engine, rules: Consolidation, report: &mut PlanReport)
         let takes = chosen.nodes.len() as u64;
         let Some(budget) = budgets.get_mut(&chosen.pool) else { continue };
         // A gang larger than what one review allows would never be moved: it goes when it is worth the most, and alone.
-        if takes > budget.left && !budget.first {
+        if (takes > budget.left && !budget.first) || !all_admitted_again(engine, &chosen.nodes) {
             continue;
         }
         budget.take(takes);
@@ -144,6 +144,13 @@ fn move_work(engine: &mut Engine, rules: Consolidation, report: &mut PlanReport)
     for (pool, offering) in tries {
         try_stock(engine, pool, offering, report);
     }
+}
+
+/// Whether each run on some nodes would have quota and money again.
+fn all_admitted_again(engine: &mut Engine, nodes: &[NodeId]) -> bool {
+    let on = nodes.iter().filter_map(|id| engine.state.nodes.get(id)).flat_map(holders);
+    let jobs: BTreeSet<JobId> = on.collect();
+    jobs.into_iter().all(|id| is_admitted_again(engine, id))
 }
 
 /// Nodes that one look may take out of a pool.

@@ -171,6 +171,8 @@ stories! {
     mig_smallest_slice
     min_share_goes_first
     min_share_is_left_alone
+    moved_only_to_where_it_may_go
+    moved_only_with_its_quota
     moved_onto_what_is_free
     moved_to_cheaper
     needless_boot_is_ended
