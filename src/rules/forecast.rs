@@ -264,8 +264,17 @@ pub(crate) fn goes_without(
     goes
 }
 
+/// Whether something holds once these runs have given back what they have of quotas and budgets.
+pub(crate) fn once_given_back(engine: &mut Engine, gone: &[JobId], holds: impl FnOnce(&State) -> bool) -> bool {
+    let mark = engine.state.checkpoint();
+    gone.iter().for_each(|id| give_back(&mut engine.state, *id));
+    let holds = holds(&engine.state);
+    engine.state.rollback(mark);
+    holds
+}
+
 /// Gives back what a run has of quotas and budgets, in a trial.
-pub(crate) fn give_back(state: &mut StateMachine, id: JobId) {
+fn give_back(state: &mut StateMachine, id: JobId) {
     let row = &state.jobs[id];
     let (Some(pool), queue, share, rate) = (row.pool, row.queue, row.share, row.rate) else { return };
     state.give_quota_back(queue, pool, share);

@@ -6,14 +6,14 @@
 //! ```
 //!
 //! The time is what it is for a purchase (relocation.rs), no longer than the median of what is left of the work on it, as far as that is known, nor than
-//! the usual time between needs for an empty node, and less the time for which the policy keeps idle nodes. Where the places are taken by others before the work has saved, it waits or is bought for, as
-//! any other does; it may find others as good. Source: consolidation by deletion in Karpenter.
+//! the usual time between needs for an empty node, and less the time for which the policy keeps idle nodes. Where the places are taken by others before
+//! the work has saved, it waits or is bought for, as any other does; it may find others as good. Source: consolidation by deletion in Karpenter.
 //!
 //! Never: onto a node with nothing on it, which goes by itself, or onto a dearer one; a gang over several nodes; work that may not be stopped at
 //! once; work with a deadline onto spot; where a queue has a start target of less than two boots: free places are what it starts on in time.
 
 use super::relocation::{LONGEST_HORIZON, holders, is_admitted_again, movable};
-use super::{capacity, demand, floors, placement, reservations, settings, slack, supply};
+use super::{capacity, demand, floors, placement, protection, reservations, settings, slack, supply};
 use crate::catalog::CapacityType;
 use crate::effect::WorkerPlace;
 use crate::engine::Engine;
@@ -118,9 +118,7 @@ fn goes_now(state: &State, id: JobId) -> bool {
     let first = state.classes[row.class].fits.first().map(|fits| fits.0);
     row.phase == Phase::Running
         && row.pool == first
-        && row.broken.is_none()
-        && row.leaving.is_none()
-        && row.protected_until <= state.now
+        && protection::may_be_stopped(state, id)
         && spec.batch.is_none()
         && !close
 }
@@ -132,8 +130,8 @@ fn others(engine: &mut Engine, node: NodeId, fullest: &[NodeId], leaves: &[NodeI
     jobs.sort_by_key(|id| (Reverse(engine.state.jobs[*id].share), *id));
     let mut takes = Vec::new();
     for job in jobs {
-        let again = is_admitted_again(engine, job);
-        let Some(places) = other(engine, job, node, fullest, leaves).filter(|_| again) else {
+        let places = if is_admitted_again(engine, job) { other(engine, job, node, fullest, leaves) } else { None };
+        let Some(places) = places else {
             engine.state.rollback(mark);
             return None;
         };

@@ -82,11 +82,7 @@ pub(crate) fn movable(state: &State, nodes: &[NodeId]) -> Option<Vec<(JobId, Poo
 /// Whether a run that is moved has quota and money again: what is kept of them may be another's once it has given them back.
 pub(crate) fn is_admitted_again(engine: &mut Engine, id: JobId) -> bool {
     let Some(pool) = engine.state.jobs[id].pool else { return false };
-    let mark = engine.state.checkpoint();
-    forecast::give_back(&mut engine.state, id);
-    let admitted = allowances::no_share(&engine.state, id, pool).is_none();
-    engine.state.rollback(mark);
-    admitted
+    forecast::once_given_back(engine, &[id], |state| allowances::no_share(state, id, pool).is_none())
 }
 
 fn judged(state: &State, nodes: &[NodeId], rules: Consolidation, elsewhere: &mut Elsewhere) -> Option<Leaving> {

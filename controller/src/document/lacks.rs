@@ -185,11 +185,10 @@ impl<'a> Asker<'a> {
         lack.set("pool", json!(pool_name));
         let used = number(tree.usage(binding, pool).0);
         lack.set("used_gpus", used.clone());
-        let quota = binding;
-        if let Some(own) = tree.subtree(quota, pool).map(|own| number(own.0)) {
+        if let Some(own) = tree.subtree(binding, pool).map(|own| number(own.0)) {
             lack.set("limit_gpus", own.clone());
             let borrow = node.and_then(|node| node.limits.get(&pool)).and_then(|limit| limit.borrow);
-            let borrow = borrow.filter(|_| tree.parent(quota).is_some()).map(|borrow| number(borrow.0));
+            let borrow = borrow.filter(|_| tree.parent(binding).is_some()).map(|borrow| number(borrow.0));
             let more = borrow.as_ref().map(|borrow| format!(", and may borrow {borrow},")).unwrap_or_default();
             lack.sentence = format!("{whose} uses {used} of its own {own}{more} in pool `{pool_name}`");
             if let Some(borrow) = borrow {
@@ -198,8 +197,8 @@ impl<'a> Asker<'a> {
         } else {
             lack.sentence = format!("{whose} borrows in pool `{pool_name}`, and uses {used}");
         }
-        let borrowed = tree.borrowed(quota, pool);
-        if borrowed > MilliGpu(0) && tree.parent(quota).is_some() {
+        let borrowed = tree.borrowed(binding, pool);
+        if borrowed > MilliGpu(0) && tree.parent(binding).is_some() {
             lack.set("borrowed_gpus", number(borrowed.0));
         }
         self.held_by(&mut lack, Some(pool), holders);

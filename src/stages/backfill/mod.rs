@@ -21,7 +21,7 @@ use crate::ids::{ClassId, JobId, PoolId};
 use crate::moves;
 use crate::plan::PlanReport;
 use crate::reason::Reason;
-use crate::rules::forecast::{expected, give_back, goes_without, holders, soonest};
+use crate::rules::forecast::{expected, goes_without, holders, once_given_back, soonest};
 use crate::rules::launch::LaunchOption;
 use crate::rules::order::{Head, StrictHeads};
 use crate::rules::reservations::{Room, gives_way, is_large, may_claim, may_reserve};
@@ -60,9 +60,7 @@ pub(crate) fn run(engine: &mut Engine, broken: &BTreeSet<JobId>, report: &mut Pl
 /// Looks at what is kept in a pool. Returns for whom, if it still is.
 fn review(engine: &mut Engine, pool: PoolId, report: &mut PlanReport) -> Option<JobId> {
     let reservation = engine.state.reservations.get(&pool)?.clone();
-    let reserves =
-        may_reserve(&engine.state, reservation.job, pool) || may_once_backfill_ends(engine, pool, &reservation);
-    if !good(&engine.state, pool, &reservation, reserves) {
+    if !good(engine, pool, &reservation) {
         return None;
     }
     let (job, now) = (reservation.job, engine.state.now);
@@ -139,20 +137,15 @@ impl Due {
     /// What is to end. None where the job would still lack its places, or `of`, without them: to stop them would be in vain.
     fn found(self, engine: &mut Engine, pool: PoolId, runs: &BTreeSet<JobId>, of: Option<Allowance>) -> Vec<JobId> {
         let ending = self.ending(&engine.state, runs);
-        let goes =
-            !self.still_there(&engine.state, &ending).is_empty() && goes_without(engine, self.by, pool, of, &ending);
-        if goes { self.still_there(&engine.state, &ending) } else { Vec::new() }
+        let stops = still_there(&engine.state, &ending);
+        let goes = !stops.is_empty() && goes_without(engine, self.by, pool, of, &ending);
+        if goes { stops } else { Vec::new() }
     }
 
     /// The same where nodes are to be given back: none while anything else is on them.
     fn all(self, state: &State, runs: &BTreeSet<JobId>) -> Vec<JobId> {
         let ending = self.ending(state, runs);
-        if ending.len() == runs.len() { self.still_there(state, &ending) } else { Vec::new() }
-    }
-
-    /// Those that are not stopping yet.
-    fn still_there(self, state: &State, runs: &[JobId]) -> Vec<JobId> {
-        runs.iter().copied().filter(|id| !matches!(state.jobs[*id].phase, Phase::Stopping { .. })).collect()
+        if ending.len() == runs.len() { still_there(state, &ending) } else { Vec::new() }
     }
 
     fn takes(self, row: &Job) -> bool {
@@ -182,30 +175,34 @@ impl Due {
     }
 }
 
+/// Those that are not stopping yet.
+fn still_there(state: &State, runs: &[JobId]) -> Vec<JobId> {
+    runs.iter().copied().filter(|id| !matches!(state.jobs[*id].phase, Phase::Stopping { .. })).collect()
+}
+
 /// Whether a job will have quota and money again once those have ended that were let in ahead of it.
 fn may_once_backfill_ends(engine: &mut Engine, pool: PoolId, reservation: &Reservation) -> bool {
     let state = &engine.state;
     let ahead = |id: &JobId| state.jobs[*id].backfill_for == Some(reservation.job);
     let ahead: Vec<JobId> = holders(state, &reservation.nodes).into_iter().filter(ahead).collect();
-    if ahead.is_empty() {
-        return false;
-    }
-    let mark = engine.state.checkpoint();
-    ahead.into_iter().for_each(|id| give_back(&mut engine.state, id));
-    let may = may_reserve(&engine.state, reservation.job, pool);
-    engine.state.rollback(mark);
-    may
+    !ahead.is_empty() && once_given_back(engine, &ahead, |state| may_reserve(state, reservation.job, pool))
 }
 
 /// Whether a reservation still is what it was made for.
-fn good(state: &State, pool: PoolId, reservation: &Reservation, reserves: bool) -> bool {
+fn good(engine: &mut Engine, pool: PoolId, reservation: &Reservation) -> bool {
+    let state = &engine.state;
     let row = &state.jobs[reservation.job];
     let alone = reservation.room.is_empty() && !is_large(state, row.class, pool);
     // Places for a part of it may be kept beside the room for the rest.
     let beside = row.kept.is_some() && row.reserved_until.is_some() && !reservation.room.is_empty();
-    if row.phase != Phase::Queued || alone || !(beside || reserves) {
+    if row.phase != Phase::Queued || alone {
         return false;
     }
+    if !(beside || may_reserve(state, reservation.job, pool) || may_once_backfill_ends(engine, pool, reservation)) {
+        return false;
+    }
+    let state = &engine.state;
+    let row = &state.jobs[reservation.job];
     let fits = supply::fits(state, row.class, pool);
     if reservation.room.is_empty() {
         let there = |n: &Node| n.open() && n.pool == pool && fits.binary_search(&n.offering).is_ok();
