@@ -349,6 +349,15 @@ pub(crate) fn sharing_slices(state: &State, pool: PoolId) -> u32 {
     rules.map_or(1, |r| u32::from(r.time_slices))
 }
 
+/// How many workers that take such a share go on a GPU of a pool, if its memory holds them. At least one.
+pub(crate) fn parts_a_gpu(state: &State, pool: PoolId, share: u16) -> u64 {
+    if share == 1000 { 1 } else { parts(share, sharing_slices(state, pool)).max(1) }
+}
+
+fn parts(share: u16, slices: u32) -> u64 {
+    1000u64.checked_div(u64::from(share)).unwrap_or(0).min(u64::from(slices))
+}
+
 /// How many workers the GPUs of an empty node of an offering carry.
 fn workers_by_gpu(offer: &Offering, gpus: u16, each: &WorkerAsk, share: u16, slices: u32) -> u64 {
     match each.gpus {
@@ -356,8 +365,7 @@ fn workers_by_gpu(offer: &Offering, gpus: u16, each: &WorkerAsk, share: u16, sli
         1 if share < 1000 => {
             let mem = slot_mem(each.gpu_mem, share, offer.gpu_mem).0;
             let by_mem = offer.gpu_mem.0.checked_div(mem).unwrap_or(u64::MAX);
-            let a_gpu = 1000u64.checked_div(u64::from(share)).unwrap_or(0);
-            u64::from(gpus) * a_gpu.min(u64::from(slices)).min(by_mem)
+            u64::from(gpus) * parts(share, slices).min(by_mem)
         }
         n => u64::from(gpus / n),
     }

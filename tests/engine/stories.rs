@@ -72,6 +72,9 @@ stories! {
     cannot_be_had
     ceiling_gpus
     ceiling_of_nodes_carries_all
+    ceiling_of_nodes_carries_elastic_gangs
+    ceiling_of_nodes_carries_parts_of_gpus
+    ceiling_of_nodes_carries_replicas
     ceiling_over_two_pools
     ceiling_of_nodes_takes_the_first
     ceiling_on_demand_nodes
@@ -224,6 +227,8 @@ stories! {
     reserved_for_its_class
     reserved_not_for_others
     retries_back_off
+    room_for_a_gang_short_of_quota_is_kept
+    room_for_the_rest_is_kept_beside_quota
     room_for_the_rest_of_a_gang_is_kept
     same_and_conflict_and_rerun
     scavenger_buys_nothing

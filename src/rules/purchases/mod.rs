@@ -3,7 +3,8 @@
 //! ```text
 //! cost of a set   sum of (price + the policy's overhead a node) x (boot + busy time), reclaims counted
 //! busy time       the longest p90 of what is on a node; 1 h where unknown
-//! blocks          whole GPUs or CPU only, a gang on one node: these are packed (pack.rs). All else is bought for alone
+//! blocks          whole GPUs or CPU only, a gang on one node: these are packed (pack.rs). All else is bought for alone. Where a ceiling leaves
+//!                 somebody out, replicas, elastic gangs at their smallest and parts of GPUs are packed too: it is the last that it says how
 //! ```
 //!
 //! It reads what jobs were given in a try, and says what to buy instead. Never: buys, or looks at free places. That is admit's.
@@ -22,12 +23,13 @@ use crate::policy::Buys;
 use crate::state::State;
 use crate::state::index::OrderKey;
 use crate::state::nodes::Node;
+use crate::state::places::slot_mem;
 use crate::state::{Held, Shape};
 use crate::units::{MilliGpu, Rate, Span};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
-use pack::{Alone, Counts, Kind, NodeType, Problem, Room, Set};
+use pack::{Alone, Counts, Kind, NodeType, Problem, Room, Set, WHOLE};
 
 /// Waiting jobs that a purchase under a ceiling looks at beside those that were served. Bounds a pass.
 const MOST_WAITING: usize = 4096;
@@ -89,7 +91,7 @@ fn node_type(state: &State, id: OfferingId, most: u32) -> NodeType {
     let (offer, room) = (&row.offer, row.room());
     let reserved = offer.capacity == CapacityType::Reserved;
     NodeType {
-        room: [u64::from(offer.gpus), room.cpu.0, room.mem.0],
+        room: [u64::from(offer.gpus) * WHOLE, room.cpu.0, room.mem.0],
         paid: if reserved { Rate(0) } else { offer.price },
         overhead: settings::node_overhead(state),
         booked: offer.max_price,
@@ -100,31 +102,56 @@ fn node_type(state: &State, id: OfferingId, most: u32) -> NodeType {
     }
 }
 
+/// For what nodes are bought together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Aim {
+    /// The same work for less. What is better spread, at its best size or beside others that come is bought for alone.
+    Cheaper,
+    /// More work under a ceiling.
+    Carries,
+}
+
 /// What a gang of a class takes as one block on one node. `None`: it is bought for alone.
-fn block(state: &State, class: ClassId, pool: PoolId) -> Option<Room> {
+fn block(state: &State, class: ClassId, pool: PoolId, aim: Aim) -> Option<Room> {
     let shape = &state.classes[class].shape;
     let near = shape.within.is_some_and(|w| w.level < Level::Node);
     let cut = settings::pool(state, pool).is_none_or(|p| !p.layouts.is_empty());
-    if near || cut || shape.service.is_some() || (shape.batch.is_some() && shape.shares) {
+    if near || cut || (shape.batch.is_some() && shape.shares) {
         return None;
     }
     let (each, count) = match &shape.gang {
-        Gang::Workers { min, max, each } if min == max => (*each, *min),
-        Gang::Workers { .. } => return None,
+        Gang::Workers { min, each, .. } => (*each, *min),
         Gang::Spanning { gpus, per_gpu } => (WorkerAsk { gpus: 1, share: 1000, ..*per_gpu }, *gpus),
     };
-    let whole = each.gpus == 0 || placement::effective_share(state, shape, pool, &each) == 1000;
+    let share = placement::effective_share(state, shape, pool, &each);
+    let whole = each.gpus == 0 || share == 1000;
+    let elastic = matches!(&shape.gang, Gang::Workers { min, max, .. } if min != max);
+    if aim == Aim::Cheaper && (shape.service.is_some() || elastic || !whole) {
+        return None;
+    }
+    // As many parts of a GPU go on it as fit: what is left beside them is theirs.
+    let gpu = WHOLE / launch::parts_a_gpu(state, pool, share);
     let times = |n: u64| n.saturating_mul(u64::from(count));
-    whole.then(|| [times(u64::from(each.gpus)), times(each.cpu.0), times(each.mem.0)])
+    Some([times(u64::from(each.gpus) * gpu), times(each.cpu.0), times(each.mem.0)])
+}
+
+/// Whether the memory of a GPU of an offering holds as many parts as its share says.
+fn holds_its_parts(state: &State, class: ClassId, pool: PoolId, id: OfferingId) -> bool {
+    let shape = &state.classes[class].shape;
+    let Gang::Workers { each, .. } = &shape.gang else { return true };
+    let share = placement::effective_share(state, shape, pool, each);
+    let mem = slot_mem(each.gpu_mem, share, state.offerings[id.index()].offer.gpu_mem).0;
+    let by_mem = state.offerings[id.index()].offer.gpu_mem.0.checked_div(mem);
+    share == 1000 || by_mem.is_none_or(|parts| parts >= launch::parts_a_gpu(state, pool, share))
 }
 
 /// What was bought since a try began could be bought otherwise, by pool.
-pub(crate) fn bought_since(state: &State, first: NodeId) -> BTreeMap<PoolId, Bought> {
+pub(crate) fn bought_since(state: &State, first: NodeId, aim: Aim) -> BTreeMap<PoolId, Bought> {
     let new: Vec<&Node> = state.nodes.range(first..).map(|(_, node)| node).collect();
     let mut fixed: BTreeSet<NodeId> = BTreeSet::new();
     let movable = |job: JobId, pool: PoolId| {
         let row = &state.jobs[job];
-        row.places.iter().all(|p| p.node >= first) && block(state, row.class, pool).is_some()
+        row.places.iter().all(|p| p.node >= first) && block(state, row.class, pool, aim).is_some()
     };
     for node in &new {
         if node.partition.is_some() || !node.holds.iter().all(|job| movable(*job, node.pool)) {
@@ -177,7 +204,8 @@ fn waiting(state: &State, pool: PoolId) -> Vec<JobId> {
     for (class, queued) in &state.index.queued {
         let shape = &state.classes[*class].shape;
         let fits = state.classes[*class].fits.iter().any(|(p, _)| *p == pool);
-        if !fits || block(state, *class, pool).is_none() || settings::buys(state, shape) == Buys::Nothing {
+        if !fits || block(state, *class, pool, Aim::Carries).is_none() || settings::buys(state, shape) == Buys::Nothing
+        {
             continue;
         }
         let asked = quota::share(state, *class, pool);
@@ -210,21 +238,21 @@ fn waiting(state: &State, pool: PoolId) -> Vec<JobId> {
     jobs
 }
 
-/// A better set than what was bought: cheaper, or one that carries more where a ceiling left some out. `gone`: what was bought was taken back
-/// already, and is not in the state.
-pub(crate) fn better(state: &State, pool: PoolId, bought: &Bought, full: bool, gone: bool) -> Option<Vec<Lot>> {
+/// A set that carries more than was bought for, where a ceiling left some out. `gone`: what was bought was taken back already, and is not in the
+/// state.
+pub(crate) fn larger(state: &State, pool: PoolId, bought: &Bought, gone: bool) -> Option<Vec<Lot>> {
     let new: &[NodeId] = if gone { &[] } else { &bought.nodes };
-    if full {
-        let mut all = bought.jobs.clone();
-        all.extend(waiting(state, pool));
-        in_order(state, &mut all);
-        if all.len() > bought.jobs.len()
-            && let Some(lots) = most_in_order(state, pool, &all, bought.jobs.len(), new)
-        {
-            return Some(lots);
-        }
-    }
-    let (problem, keys, types) = problem(state, pool, &bought.jobs, new)?;
+    let mut all = bought.jobs.clone();
+    all.extend(waiting(state, pool));
+    in_order(state, &mut all);
+    let more = all.len() > bought.jobs.len();
+    more.then(|| most_in_order(state, pool, &all, bought.jobs.len(), new)).flatten()
+}
+
+/// A cheaper set than what was bought. `full`: a ceiling left some out.
+pub(crate) fn cheaper(state: &State, pool: PoolId, bought: &Bought, full: bool, gone: bool) -> Option<Vec<Lot>> {
+    let new: &[NodeId] = if gone { &[] } else { &bought.nodes };
+    let (problem, keys, types) = problem(state, pool, &bought.jobs, new, Aim::Cheaper)?;
     if !(full || settings::node_overhead(state) > Rate(0) || bought.jobs.iter().all(|job| lasts_as_stated(state, *job)))
     {
         return None;
@@ -248,7 +276,7 @@ fn lasts_as_stated(state: &State, job: JobId) -> bool {
 /// The set that carries the most of these in their order, if it is more than were served before.
 fn most_in_order(state: &State, pool: PoolId, all: &[JobId], served: usize, new: &[NodeId]) -> Option<Vec<Lot>> {
     let carries = |count: usize| {
-        let (problem, keys, types) = problem(state, pool, &all[..count], new)?;
+        let (problem, keys, types) = problem(state, pool, &all[..count], new, Aim::Carries)?;
         let set = problem.solve()?;
         within_budgets(state, &problem, &set, &keys).then(|| lots(&set, &keys, &types))
     };
@@ -269,7 +297,7 @@ fn most_in_order(state: &State, pool: PoolId, all: &[JobId], served: usize, new:
 
 type Asked = (Problem, Vec<KindKey>, Vec<OfferingId>);
 
-fn problem(state: &State, pool: PoolId, jobs: &[JobId], new: &[NodeId]) -> Option<Asked> {
+fn problem(state: &State, pool: PoolId, jobs: &[JobId], new: &[NodeId], aim: Aim) -> Option<Asked> {
     let mut counts: BTreeMap<KindKey, u32> = BTreeMap::new();
     for job in jobs {
         *counts.entry(kind_of(state, *job)).or_default() += 1;
@@ -289,13 +317,14 @@ fn problem(state: &State, pool: PoolId, jobs: &[JobId], new: &[NodeId]) -> Optio
     let left = left(state, pool, all.less(gone), own.less(gone));
     let mut kinds = Vec::new();
     for ((class, lasts), count) in &counts {
-        let need = block(state, *class, pool)?;
+        let need = block(state, *class, pool, aim)?;
         let may = &open[class];
         let shape = &state.classes[*class].shape;
         let loses = shape.loses.unwrap_or_default();
         let alone = alone(state, *class, pool, may, (*lasts, loses));
         // A gang that may span nodes goes to as few as can be had.
-        let fits = types.iter().map(|id| may.binary_search(id).is_ok()).collect();
+        let holds = |id: &OfferingId| may.binary_search(id).is_ok() && holds_its_parts(state, *class, pool, *id);
+        let fits = types.iter().map(holds).collect();
         kinds.push(Kind { need, count: *count, lasts: *lasts, loses, fits, alone });
     }
     let room = |id: &OfferingId| node_type(state, *id, supply::room(state, *id, &in_flight));

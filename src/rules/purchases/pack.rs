@@ -14,7 +14,10 @@ use crate::units::{HOUR_MS, Rate, Span};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-/// GPUs, CPU and memory.
+/// A whole GPU in a [`Room`].
+pub(crate) const WHOLE: u64 = 1_000_000;
+
+/// GPUs in millionths, CPU and memory.
 pub(crate) type Room = [u64; 3];
 
 /// What is on a node: so many blocks of each kind.
@@ -276,7 +279,7 @@ impl Problem {
 
     fn held_by(&self, of: usize) -> Counts {
         let one = &self.types[of];
-        Counts { nodes: 1, on_demand: u64::from(one.on_demand), gpus: one.room[0], spend: one.booked.0 }
+        Counts { nodes: 1, on_demand: u64::from(one.on_demand), gpus: one.room[0] / WHOLE, spend: one.booked.0 }
     }
 
     fn cost_with(&self, of: usize, content: &[(usize, u32)]) -> u128 {

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! a head is bought for  ->  a try is opened          the rest of the heads are served in it
-//! no head is left       ->  rules::purchases::better: none: the try is kept
+//! no head is left       ->  rules::purchases::larger, cheaper: none: the try is kept
 //!                           a set: taken back, bought, served again: the better of both is kept
 //! ```
 //!
@@ -18,8 +18,9 @@ use crate::reason::Reason;
 use crate::rules::launch::{self, LaunchOption};
 use crate::rules::order::{ClassQueue, Head};
 use crate::rules::placement;
-use crate::rules::purchases::{self, Bought, KindKey, Lot};
+use crate::rules::purchases::{self, Aim, Bought, KindKey, Lot};
 use crate::rules::{reservations, supply};
+use crate::state::State;
 use crate::units::MilliGpu;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -127,12 +128,12 @@ pub(super) fn revise(together: &mut Together, engine: &mut Engine, report: &mut 
     let cost = purchases::cost_of(&engine.state, engine.state.nodes.range(first..).map(|(id, _)| *id));
     match core::mem::replace(&mut together.phase, Phase::Over) {
         Phase::Alone => {
-            let bought = purchases::bought_since(&engine.state, first);
             let full = core::mem::take(&mut together.full);
+            let bought = BoughtFor::since(&engine.state, first, full);
             // What budgets leave is known only without what was bought.
             let gone = !engine.state.budgets.none();
             if !gone {
-                let sets = sets(engine, &bought, full, gone);
+                let sets = sets(engine, &bought, gone);
                 if sets.is_empty() {
                     engine.keep(tried);
                     return false;
@@ -141,7 +142,7 @@ pub(super) fn revise(together: &mut Together, engine: &mut Engine, report: &mut 
                 return anew(together, engine, (before, first), sets, (cost, served), report);
             }
             engine.take_back(tried);
-            let sets = sets(engine, &bought, full, gone);
+            let sets = sets(engine, &bought, gone);
             anew(together, engine, (before, first), sets, (cost, served), report)
         }
         Phase::Set { cost: was, served: had } => {
@@ -162,11 +163,32 @@ pub(super) fn revise(together: &mut Together, engine: &mut Engine, report: &mut 
     }
 }
 
-fn sets(engine: &Engine, bought: &BTreeMap<PoolId, Bought>, full: bool, gone: bool) -> Vec<(PoolId, Vec<Lot>)> {
-    let better = |(pool, bought): (&PoolId, &Bought)| {
-        Some((*pool, purchases::better(&engine.state, *pool, bought, full, gone)?))
+/// What was bought in a try, by what could be bought instead.
+struct BoughtFor {
+    /// More work, where a ceiling left some out.
+    more: BTreeMap<PoolId, Bought>,
+    /// The same for less.
+    less: BTreeMap<PoolId, Bought>,
+    full: bool,
+}
+
+impl BoughtFor {
+    fn since(state: &State, first: NodeId, full: bool) -> BoughtFor {
+        let of = |aim| purchases::bought_since(state, first, aim);
+        let more = if full { of(Aim::Carries) } else { BTreeMap::new() };
+        BoughtFor { more, less: of(Aim::Cheaper), full }
+    }
+}
+
+fn sets(engine: &Engine, bought: &BoughtFor, gone: bool) -> Vec<(PoolId, Vec<Lot>)> {
+    let state = &engine.state;
+    let pools: BTreeSet<PoolId> = bought.more.keys().chain(bought.less.keys()).copied().collect();
+    let better = |pool: PoolId| {
+        let larger = bought.more.get(&pool).and_then(|bought| purchases::larger(state, pool, bought, gone));
+        let less = || bought.less.get(&pool).and_then(|of| purchases::cheaper(state, pool, of, bought.full, gone));
+        Some((pool, larger.or_else(less)?))
     };
-    bought.iter().filter_map(better).collect()
+    pools.into_iter().filter_map(better).collect()
 }
 
 /// Buys these sets, in a try of its own, for the heads to be served again.
