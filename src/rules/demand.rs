@@ -4,6 +4,7 @@
 //! ```text
 //! remaining_p90     the job's own estimate, until it is used up; else what work of its queue and size was seen to last
 //! remaining_mean    the same on average, for who waits; where nothing is known, an hour
+//! doublings_left    that times its GPUs, of runs too, in doublings
 //! boot_p90          the last 16 boots of an offering, from the decision to buy on; else what the catalogue states. Where costs are
 //!                   compared it is their median that counts (`State::usual_boot`)
 //! reclaims          of an offering, per node and hour in millionths
@@ -58,14 +59,29 @@ pub(crate) fn remaining(state: &State, job: JobId, permille: u64) -> Option<Span
 /// was seen to last; else an hour, and at least as long as it has lasted. Never zero: who knows nothing is not the shortest.
 #[must_use]
 pub(crate) fn remaining_mean(state: &State, job: JobId) -> Span {
+    remaining_after(state, job, state.jobs[job].progress)
+}
+
+/// The GPU time that a job is expected to take still, on average, in doublings of a millisecond of a thousandth of a GPU. Of a run what it has had of its
+/// turn counts as done, to the last of its marks; so it changes at those and as other work ends, and else not.
+#[must_use]
+pub(crate) fn doublings_left(state: &State, job: JobId) -> u8 {
+    let row = &state.jobs[job];
+    let done = if row.running_since.is_some() { row.resume_from + row.had(state.now) } else { row.progress };
+    let share = state.specs[job].gang.gpu_share().0.max(1);
+    remaining_after(state, job, done).0.saturating_mul(share).max(1).ilog2() as u8
+}
+
+/// How long a job's work is expected to go on on average once so much of it is done.
+fn remaining_after(state: &State, job: JobId, done: Span) -> Span {
     let (row, spec) = (&state.jobs[job], &state.specs[job]);
-    let stated = spec.expected.map(|expected| expected + spec.restart).filter(|stated| *stated > row.progress);
+    let stated = spec.expected.map(|expected| expected + spec.restart).filter(|stated| *stated > done);
     if let Some(stated) = stated {
-        return stated - row.progress;
+        return stated - done;
     }
-    match state.observed.mean_residual(row.queue, &spec.gang, row.progress, ENOUGH) {
+    match state.observed.mean_residual(row.queue, &spec.gang, done, ENOUGH) {
         Some(seen) => seen.max(Span(1)),
-        None => UNKNOWN.max(row.progress),
+        None => UNKNOWN.max(done),
     }
 }
 

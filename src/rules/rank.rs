@@ -6,11 +6,12 @@
 //!             the run gone, the run as it stands
 //! by tier     where both stand alike: from a lower tier that names the taker's in `stoppableBy`, is overdue, or has not started
 //! by share    between equals that both borrow: from the greater share, as long as the taker's stays at or below it
-//! in a queue  by tier, and by priority within it where the queue says so, where the taker borrows no more than the run
+//! in a queue  by tier, and by number within it where the queue says so, where the taker borrows no more than the run
 //! ```
 //!
-//! A queue's `reclaim` and `preemptWithin` take grounds away, or add one that rises strictly as well: the priority number of a job, compared in
-//! one queue and tier only.
+//! A queue's `reclaim` and `preemptWithin` take grounds away, or add one that rises strictly as well: a number of each job, compared in one queue
+//! and tier only. It is the job's priority, or how little GPU time it is expected to take still. The first never changes; where the second does, a run
+//! has had its turn, and has twice as long a one after each stop.
 //!
 //! A run that borrows in part counts whole, and leaves what it does not fill to those behind it. A queue without a quota borrows where its
 //! pool has quotas. Why no circle exists: the taker's rank, judged with the run gone, is above the run's, judged without the taker; for the run to take back it would have to be the other way
@@ -22,7 +23,7 @@
 mod holders;
 
 use super::quota::{kept_under_for_others, quota_of};
-use super::{protection, settings};
+use super::{demand, protection, settings};
 use crate::ids::{ClassId, JobId, PoolId, QueueId, QuotaId, TierId};
 use crate::policy::{PreemptWithin, Reclaim};
 use crate::state::State;
@@ -34,6 +35,10 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use holders::{Entry, Holders, LAST, Place, Turn};
 
+/// Doublings of GPU time by which a run has to be longer than a job of its queue that may stop it: four times. Else what is learned of the two while
+/// one waits for the other would turn them round.
+const MUCH_LONGER: i32 = 2;
+
 /// A job that may take: what it asks, where.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taker {
@@ -42,8 +47,8 @@ pub(crate) struct Taker {
     pub pool: PoolId,
     pub asked: MilliGpu,
     pub tier: TierId,
-    /// Within its tier, where its queue lets that count.
-    pub priority: i32,
+    /// Within its tier, where its queue goes by one.
+    pub number: i32,
     /// The node of the quota tree that its queue is at.
     pub quota: QuotaId,
     /// What its queue may take from others that borrow.
@@ -64,7 +69,7 @@ impl Taker {
             pool,
             asked,
             tier: row.tier,
-            priority: row.priority,
+            number: number(state, row),
             quota: rule.quota,
             reclaim: rule.reclaim,
             within: rule.preempt_within,
@@ -165,10 +170,15 @@ impl Ranks {
 
     /// Where a taker would stand if it had what it asks.
     pub(crate) fn of_taker(&mut self, state: &State, taker: &Taker) -> Borrows {
+        self.of_taker_for(state, taker, None)
+    }
+
+    /// The same if it takes the place of a run, that of its own queue perhaps.
+    fn of_taker_for(&mut self, state: &State, taker: &Taker, run: Option<JobId>) -> Borrows {
         let mut borrows = Borrows::default();
         let first = Reverse(settings::priority(state, taker.tier));
         let mut beyond = false;
-        let turn = self.turn(state, taker);
+        let mut turn = None;
         for (depth, node) in lineage(state, taker.quota).into_iter().enumerate().rev() {
             let Some(own) = state.quota.subtree(node, taker.pool) else {
                 if self.with_quotas.contains(&taker.pool) {
@@ -181,6 +191,7 @@ impl Ranks {
                 continue;
             }
             let rises = with - state.quota.usage(node, taker.pool);
+            let turn = *turn.get_or_insert_with(|| self.turn(state, taker, run));
             if self.filled_before(state, node, taker.pool, (beyond, (first, turn))) + rises > own {
                 borrows.mark(depth);
                 beyond = true;
@@ -189,16 +200,21 @@ impl Ranks {
         borrows
     }
 
-    /// When a taker would count as started: last of all, or before those of its queue and tier that it may stop.
-    fn turn(&mut self, state: &State, taker: &Taker) -> Turn {
-        if taker.within != PreemptWithin::LowerPriority {
-            return LAST;
+    /// When a taker would count as started: last of all, or before those of its queue and tier that it may stop by priority, or when a longer run
+    /// did whose place it takes. That one is longer than another comes and goes: it counts between the two alone.
+    fn turn(&self, state: &State, taker: &Taker, run: Option<JobId>) -> Turn {
+        match (taker.within, run) {
+            (PreemptWithin::LowerPriority, _) => {}
+            (PreemptWithin::LongerExpected, Some(run)) if is_longer(state, taker, &state.jobs[run]) => {
+                return (state.jobs[run].running_since.unwrap_or(state.now), run);
+            }
+            _ => return LAST,
         }
-        let (tier, priority) = (Reverse(settings::priority(state, taker.tier)), Reverse(taker.priority));
+        let tier = Reverse(settings::priority(state, taker.tier));
         let holders = self.holders.get(&(taker.pool, taker.quota));
         let mut own: Vec<Entry> = holders.map_or_else(Vec::new, Holders::to_vec);
         by_priority(&mut own);
-        let below = own.iter().filter(|entry| entry.tier == tier && entry.priority > priority);
+        let below = own.iter().filter(|entry| entry.tier == tier && entry.priority > Reverse(taker.number));
         below.map(|entry| entry.turn).min().unwrap_or(LAST)
     }
 
@@ -319,8 +335,8 @@ impl Ranks {
 
     /// Whether a taker stands no lower than a run stood, from the root down, with all gone that it takes: one that makes their cohort borrow does
     /// not take from one that does not.
-    pub(crate) fn stands_by(&mut self, state: &State, taker: &Taker, stood: Borrows) -> bool {
-        self.of_taker(state, taker) <= stood
+    pub(crate) fn stands_by(&mut self, state: &State, taker: &Taker, run: JobId, stood: Borrows) -> bool {
+        self.of_taker_for(state, taker, Some(run)) <= stood
     }
 
     /// On what ground a taker may have what a run holds. `stood`: where the run stood; the run is gone from the state and from here.
@@ -329,12 +345,13 @@ impl Ranks {
         let quota = quota_of(state, job)?;
         let meet = depth_of_meeting(state, taker.quota, quota);
         // In one queue it is the queue's own standing that is compared.
-        let meet = if quota == taker.quota { meet - 1 } else { meet };
-        let (stands, stood) = (self.of_taker(state, taker).below(meet), stood.below(meet));
+        let in_own = quota == taker.quota;
+        let meet = if in_own { meet - 1 } else { meet };
+        let (stands, stood) = (self.of_taker_for(state, taker, Some(run)).below(meet), stood.below(meet));
         if stands > stood {
             return None;
         }
-        if quota == taker.quota {
+        if in_own {
             return may_stop_within(state, taker, job).then_some(Ground::Tier);
         }
         let may_reclaim = may_reclaim(state, taker, job.tier);
@@ -364,18 +381,28 @@ pub(crate) fn borrowed_pools(state: &State) -> BTreeSet<PoolId> {
 }
 
 /// Whether jobs of a queue stop those of its own with a lower number.
-pub(crate) fn goes_by_priority(state: &State, queue: QueueId) -> bool {
-    state.queues[queue].rule.as_ref().is_some_and(|rule| rule.preempt_within == PreemptWithin::LowerPriority)
+pub(crate) fn stops_its_own(state: &State, queue: QueueId) -> bool {
+    state.queues[queue].rule.as_ref().is_some_and(|rule| goes_by_number(rule.preempt_within))
 }
 
-/// The number of a job where its queue goes by it, else none.
-pub(crate) fn priority_that_counts(state: &State, job: &Job) -> i32 {
-    if goes_by_priority(state, job.queue) { job.priority } else { 0 }
+/// Whether what jobs of a queue stop in it goes by a number of each.
+pub(crate) fn goes_by_number(within: PreemptWithin) -> bool {
+    matches!(within, PreemptWithin::LowerPriority | PreemptWithin::LongerExpected)
+}
+
+/// The number of a job where its queue goes by one, else none. The higher stop the lower.
+pub(crate) fn number(state: &State, job: &Job) -> i32 {
+    match state.rule_for(job.id).map(|rule| rule.preempt_within) {
+        Some(PreemptWithin::LowerPriority) => job.priority,
+        Some(PreemptWithin::LongerExpected) => -i32::from(demand::doublings_left(state, job.id)),
+        _ => 0,
+    }
 }
 
 fn entry(state: &State, job: &Job, share: MilliGpu) -> Entry {
     let tier = Reverse(settings::priority(state, job.tier));
-    let priority = Reverse(priority_that_counts(state, job));
+    let by_priority = state.rule_for(job.id).is_some_and(|rule| rule.preempt_within == PreemptWithin::LowerPriority);
+    let priority = Reverse(if by_priority { job.priority } else { 0 });
     let turn = (job.holds_since().unwrap_or(job.since), job.id);
     Entry { beyond: false, tier, priority, turn, job: job.id, share, within: true }
 }
@@ -429,25 +456,41 @@ pub(crate) fn may_stop_from(state: &State, taker: &Taker, run: &Job, quota: Quot
     if quota == taker.quota { may_stop_within(state, taker, run) } else { may_stop(state, taker, run) }
 }
 
-/// Whether a taker may stop a run of its own queue, by tier, or by priority within it, if the run's deadline does not press more. What only
+/// Whether a taker may stop a run of its own queue, by tier, or by number within it, if the run's deadline does not press more. What only
 /// is booked loses its turn whatever the queue says.
 fn may_stop_within(state: &State, taker: &Taker, run: &Job) -> bool {
-    // Once for a number in a job's life: so that no two of them undo each other for ever.
-    let first = run.attempt.0 <= u32::from(has_started(run));
-    let calmer = run.start_by >= state.jobs[taker.job].start_by;
-    let below = run.tier == taker.tier && run.priority < taker.priority && calmer && first;
+    let by_tier = || may_stop(state, taker, run);
+    let asks = &state.jobs[taker.job];
+    let alike = run.tier == taker.tier && run.start_by >= asks.start_by;
     match taker.within {
-        PreemptWithin::LowerTiers => may_stop(state, taker, run),
-        PreemptWithin::LowerPriority => below || may_stop(state, taker, run),
-        PreemptWithin::Never => !has_started(run) && may_stop(state, taker, run),
+        PreemptWithin::LowerTiers => by_tier(),
+        PreemptWithin::LowerPriority => {
+            // Once in a job's life: so that no two of them undo each other for ever.
+            let first = run.attempt.0 <= u32::from(has_started(run));
+            (alike && first && number(state, run) < taker.number) || by_tier()
+        }
+        PreemptWithin::LongerExpected => is_longer(state, taker, run) || by_tier(),
+        PreemptWithin::Never => !has_started(run) && by_tier(),
     }
+}
+
+/// Whether a run of a taker's queue and tier has had its turn, and is expected to take much longer still than the taker. Its next turn is twice as
+/// long: so that no two of them undo each other for ever.
+fn is_longer(state: &State, taker: &Taker, run: &Job) -> bool {
+    let asks = &state.jobs[taker.job];
+    let alike = quota_of(state, run) == Some(taker.quota) && run.tier == taker.tier && run.start_by >= asks.start_by;
+    let below = run.priority <= asks.priority && run.service.is_none() && asks.service.is_none();
+    let had_its_turn = run.phase == Phase::Running && run.turn_over_at <= state.now;
+    alike && below && had_its_turn && number(state, run) <= taker.number - MUCH_LONGER
 }
 
 /// Whether a taker may ever stop runs of a tier in its own queue.
 fn may_ever_stop_within(state: &State, taker: &Taker, tier: TierId) -> bool {
     match taker.within {
         PreemptWithin::LowerTiers => may_ever_stop(state, taker.tier, tier),
-        PreemptWithin::LowerPriority => tier == taker.tier || may_ever_stop(state, taker.tier, tier),
+        PreemptWithin::LowerPriority | PreemptWithin::LongerExpected => {
+            tier == taker.tier || may_ever_stop(state, taker.tier, tier)
+        }
         PreemptWithin::Never => false,
     }
 }

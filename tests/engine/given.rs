@@ -76,6 +76,7 @@ fn queue_rule(policy: &Policy, w: &mut Words) -> QueueRule {
         preempt_within: match w.take("preempt-within") {
             None | Some("lower-tiers") => PreemptWithin::LowerTiers,
             Some("lower-priority") => PreemptWithin::LowerPriority,
+            Some("longer-expected") => PreemptWithin::LongerExpected,
             Some("never") => PreemptWithin::Never,
             Some(word) => panic!("`{word}` is nothing to stop in a queue"),
         },

@@ -165,6 +165,9 @@ stories! {
     lingering_stopped
     lingering_warned
     loaded_but_idle_scales_to_zero
+    longer_run_is_left_by_not_much_shorter
+    longer_run_makes_way
+    longer_run_stands_behind
     longest_run
     longest_run_while_others_wait
     lower_nodes_make_way_for_another_model

@@ -11,7 +11,7 @@ use forebay_kernel::recall::Standing;
 use forebay_kernel::state::Urgency;
 use forebay_kernel::state::allowances::{Allowance, AllowanceReservation};
 use forebay_kernel::state::brakes::{Brake, BrakeOrder};
-use forebay_kernel::state::jobs::{Ending, Job, JobStartTarget, Kept, Leaving, OpenEffect, Phase, Wait};
+use forebay_kernel::state::jobs::{Ending, Job, JobStartTarget, Kept, Leaving, OpenEffect, Phase, PutBack, Wait};
 use forebay_kernel::state::mix::WorkKind;
 use forebay_kernel::state::nodes::NodePhase;
 use forebay_kernel::state::observed_stats::{Lives, NeedStats, ObservedStats};
@@ -249,6 +249,9 @@ impl Building<'_> {
             row.protected_until = or_zero(memory.protected_until_s);
             row.must_end_by = time(memory.must_end_by_s);
             row.overdue_at = time(memory.overdue_at_s);
+            row.turn_over_at = time(memory.turn_over_at_s);
+            row.put_back =
+                memory.put_back.as_ref().map(|last| PutBack { at: Timestamp::from(last.at_s), times: last.times });
             row.workers = memory.workers;
             row.workers_done.clone_from(&memory.workers_done);
             row.left.clone_from(&memory.workers_left);

@@ -19,7 +19,7 @@ use forebay_kernel::units::{GpuTime, Span, Timestamp};
 use forebay_wire::document::memory::{
     AllowanceKind, AllowanceView, BlameView, CancelView, DurationsView, EndHow, EndView, JobMemory, KeptView, KindView,
     LeavingView, NeedView, NodeMemory, NodeReservationView, NodeReserveView, OfferingName, OfferingStats, PlaceView,
-    PoolStats, PurchaseView, RequestView, ReservationView, RetryView, RoomView, ServiceMemory, SliceView,
+    PoolStats, PurchaseView, PutBackView, RequestView, ReservationView, RetryView, RoomView, ServiceMemory, SliceView,
     StartTargetView, StateMemory, StockMemory, StopCauseView, StopView, StreakView, UrgencyView, UseView, WaitView,
 };
 use forebay_wire::document::seconds::Seconds;
@@ -136,6 +136,8 @@ fn memory(state: &State, row: &Job, spec: &JobSpec) -> JobMemory {
         protected_until_s: above_zero(row.protected_until),
         must_end_by_s: time(row.must_end_by),
         overdue_at_s: time(row.overdue_at),
+        turn_over_at_s: time(row.turn_over_at),
+        put_back: row.put_back.map(|last| PutBackView { at_s: Seconds::from(last.at), times: last.times }),
         workers: row.workers,
         workers_done: row.workers_done.clone(),
         workers_left: row.left.clone(),

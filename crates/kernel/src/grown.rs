@@ -23,7 +23,7 @@ use crate::policy::{
 use crate::state::allowances::{Allowance, AllowanceReservation};
 use crate::state::billing::{BillingBegan, BillingLedger, WorkKey};
 use crate::state::brakes::{Brake, BrakeOrder};
-use crate::state::jobs::Job;
+use crate::state::jobs::{Job, PutBack};
 use crate::state::ledger::Account;
 use crate::state::node_reserves::NodeReserve;
 use crate::state::owned::{Owned, OwnedPool};
@@ -201,6 +201,10 @@ pub(crate) enum JobTerm {
     LastRun(Box<RunFacts>),
     /// [`Job::confirmed_dead`].
     ConfirmedDead(BTreeSet<u32>),
+    /// [`Job::turn_over_at`].
+    TurnOverAt(Timestamp),
+    /// [`Job::put_back`].
+    PutBack(PutBack),
 }
 
 impl Grown for Job {
@@ -208,13 +212,17 @@ impl Grown for Job {
 
     fn terms(&self) -> Vec<JobTerm> {
         let dead = (!self.confirmed_dead.is_empty()).then(|| JobTerm::ConfirmedDead(self.confirmed_dead.clone()));
-        self.last_run.clone().map(JobTerm::LastRun).into_iter().chain(dead).collect()
+        let turn = (self.turn_over_at != Timestamp::NEVER).then_some(JobTerm::TurnOverAt(self.turn_over_at));
+        let put_back = self.put_back.map(JobTerm::PutBack);
+        self.last_run.clone().map(JobTerm::LastRun).into_iter().chain(dead).chain(turn).chain(put_back).collect()
     }
 
     fn learn(&mut self, term: JobTerm) {
         match term {
             JobTerm::LastRun(run) => self.last_run = Some(run),
             JobTerm::ConfirmedDead(workers) => self.confirmed_dead = workers,
+            JobTerm::TurnOverAt(at) => self.turn_over_at = at,
+            JobTerm::PutBack(last) => self.put_back = Some(last),
         }
     }
 }
@@ -422,6 +430,7 @@ mod tests {
     use crate::state::billing::{BilledPool, LedgerSlot, WorkKey};
     use crate::state::brakes::Brake;
     use crate::state::freeze::Thaw;
+    use crate::state::jobs::PutBack;
     use crate::state::node_reserves::{NodeReserve, NodeRoom};
     use crate::state::owned::{ForeignUse, OwnedNode, OwnedPool, OwnedShape};
     use crate::units::{Mib, MilliCpu, Rate, Span, Timestamp};
@@ -536,6 +545,8 @@ mod tests {
         let run = RunFacts { attempt: Attempt(1), nodes: vec![node], more: 0, exit_code: Some(3) };
         state.jobs[crate::ids::JobId(0)].last_run = Some(Box::new(run.clone()));
         state.jobs[crate::ids::JobId(0)].confirmed_dead.insert(2);
+        state.jobs[crate::ids::JobId(0)].turn_over_at = Timestamp(9);
+        state.jobs[crate::ids::JobId(0)].put_back = Some(PutBack { at: Timestamp(9), times: 2 });
         let status = Status {
             number: state.counters.statuses + 1,
             at: Timestamp(9),

@@ -301,6 +301,8 @@ pub enum PreemptWithin {
     LowerPriority,
     /// No run.
     Never,
+    /// Also runs of the same tier that have had their turn and are expected to take much longer still than the job.
+    LongerExpected,
 }
 
 /// A start target: jobs may wait so long by design, and are bought for in time to start by then.

@@ -571,7 +571,7 @@ impl fmt::Display for Reason {
             Reason::BehindInQueue { position } => write!(f, "number {position} of those like it that wait (same queue, same demands)"),
             Reason::BackOff { .. } => f.write_str("it failed and pauses before its next attempt"),
             Reason::Starting => f.write_str("its workers are being started"),
-            Reason::PreemptedBy { .. } => f.write_str("stopped for a job of a higher tier or priority"),
+            Reason::PreemptedBy { .. } => f.write_str("stopped for a job of a higher tier or priority, or for a much shorter one of its queue"),
             Reason::Reclaimed => f.write_str("the cloud took back a node under it"),
             Reason::Shrunk { workers } => write!(f, "workers were taken from it: it runs on with {workers}"),
             Reason::Moved => f.write_str("moved to cheaper capacity, from its checkpoint on"),

@@ -121,6 +121,7 @@ impl<'a> Builder<'a> {
             },
             preempt_within: match queue.and_then(|q| q.preempt_within) {
                 Some(written::WrittenPreemptWithin::LowerPriority) => PreemptWithin::LowerPriority,
+                Some(written::WrittenPreemptWithin::LongerExpected) => PreemptWithin::LongerExpected,
                 Some(written::WrittenPreemptWithin::Never) => PreemptWithin::Never,
                 Some(written::WrittenPreemptWithin::LowerTiers) | None => PreemptWithin::LowerTiers,
             },

@@ -8,7 +8,8 @@
 //! Never: a floor that holds for ever, or a budget so large that it never matters.
 
 use forebay_kernel::policy::{
-    Budget, Buys, Fairness, Floor, Layout, Lifecycle, Period, Policy, Pool, Slice, StartTarget, WhenLate, WhenSpent,
+    Budget, Buys, Fairness, Floor, Layout, Lifecycle, Period, Policy, Pool, PreemptWithin, QueueOrder, Slice,
+    StartTarget, WhenLate, WhenSpent,
 };
 use forebay_kernel::units::{Mib, Span, Timestamp};
 
@@ -33,6 +34,21 @@ pub(super) fn add(policy: &mut Policy, seed: u64) {
     }
     lifecycle(&mut policy.lifecycle, &of(4));
     groups(policy, &of(5));
+    orders(policy, &of(6));
+}
+
+/// Queues whose shortest job goes first, and stops longer runs.
+fn orders(policy: &mut Policy, pick: Pick<'_>) {
+    if pick(0, 3) > 0 {
+        return;
+    }
+    for (nth, rule) in (1..).zip(policy.queues.values_mut()) {
+        match pick(nth, 3) {
+            0 => (rule.preempt_within, rule.order) = (PreemptWithin::LongerExpected, QueueOrder::ShortestExpected),
+            1 => rule.order = QueueOrder::ShortestExpected,
+            _ => {}
+        }
+    }
 }
 
 fn fairness(policy: &mut Policy, pick: Pick<'_>) {
@@ -186,7 +202,7 @@ pub(crate) fn without_floors(policy: &Policy) -> Option<Policy> {
 pub(crate) type Named = (&'static str, fn(&Policy) -> bool);
 
 /// Every feature that a policy can name.
-pub(crate) const NAMED: [Named; 32] = [
+pub(crate) const NAMED: [Named; 34] = [
     ("a tier that buys nothing", |p| p.tiers.iter().any(|t| t.buys == Buys::Nothing)),
     ("weights", |p| p.quotas.iter().any(|q| q.weight != 1000)),
     ("ageing", |p| p.fairness.ageing.is_some()),
@@ -217,6 +233,8 @@ pub(crate) const NAMED: [Named; 32] = [
     ("residency bound", |p| p.lifecycle.max_residency_over_compute.is_some()),
     ("hangAfter", |p| p.lifecycle.hang_after != Lifecycle::default().hang_after),
     ("scaleDownAfter", |p| p.lifecycle.scale_down_after != Lifecycle::default().scale_down_after),
+    ("shortest first", |p| p.rules().any(|rule| rule.order == QueueOrder::ShortestExpected)),
+    ("longer runs make way", |p| p.rules().any(|rule| rule.preempt_within == PreemptWithin::LongerExpected)),
     ("moves", |p| p.consolidation.worth_it > 0),
     ("undeclared queues", |p| matches!(p.undeclared, forebay_kernel::policy::Undeclared::Under { .. })),
 ];

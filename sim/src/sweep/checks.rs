@@ -211,10 +211,15 @@ impl Checks {
         let below = victim.tier == winner.tier && victim.priority < winner.priority;
         let within = rule.map(|rule| rule.preempt_within).unwrap_or_default();
         let by_priority = in_one && below && within == PreemptWithin::LowerPriority;
+        let alike = victim.tier == winner.tier && victim.priority <= winner.priority;
+        let by_length = in_one && alike && within == PreemptWithin::LongerExpected;
+        if by_length && !named && !overdue && victim.turn_over_at > state.now() {
+            self.found.push(format!("{job} is stopped for {by} before it has had its turn"));
+        }
         if in_one && within == PreemptWithin::Never {
             self.found.push(format!("{job} is stopped for {by} of its own queue, which stops nothing"));
         }
-        if !named && !overdue && !by_priority {
+        if !named && !overdue && !by_priority && !by_length {
             self.found.push(format!("{job} of `{}` is stopped for {by} of `{}`", low.name, high.name));
         }
     }

@@ -5,7 +5,6 @@
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, PoolId};
 use crate::memo::Searched;
-use crate::policy::PreemptWithin;
 use crate::rules::rank;
 use crate::rules::{batch, settings, start_targets, supply};
 use crate::state::index::OrderKey;
@@ -24,7 +23,7 @@ pub(super) struct Heads {
 pub(super) fn for_first(state: &State, class: ClassId, searched: Searched) -> Searched {
     // What is kept gives way to who comes before its holder.
     let kept = !state.reservations().is_empty() || !state.allowances().is_empty();
-    let counts = kept || rank::goes_by_priority(state, state.classes[class].shape.queue);
+    let counts = kept || rank::stops_its_own(state, state.classes[class].shape.queue);
     let first = if counts { state.index.first_queued(class) } else { None };
     Searched { first: first.map(|key| key.job), ..searched }
 }
@@ -34,10 +33,10 @@ pub(super) fn may_ever_take(state: &State) -> bool {
     let Some(policy) = state.policy() else { return false };
     let by_tier =
         policy.tiers.iter().any(|tier| !tier.stoppable_by.is_empty() || tier.max_run_while_others_wait.is_some());
-    let by_priority = policy.rules().any(|rule| rule.preempt_within == PreemptWithin::LowerPriority);
+    let by_number = policy.rules().any(|rule| rank::goes_by_number(rule.preempt_within));
     let by_quota = policy.quotas.iter().any(|quota| !quota.limits.is_empty());
     let index = &state.index;
-    let by_rule = by_tier || by_priority || by_quota;
+    let by_rule = by_tier || by_number || by_quota;
     by_rule || may_empty(state) || !index.booked.is_empty() || index.keeps_anything()
 }
 
@@ -103,11 +102,11 @@ fn may_take(state: &State, class: ClassId, borrowed: &BTreeSet<PoolId>) -> bool 
     let row = &state.classes[class];
     let quotas = row.fits.iter().any(|(pool, _)| borrowed.contains(pool));
     let runs = state.index.running.keys().any(|tier| rank::may_ever_stop(state, row.shape.tier, *tier));
-    let by_priority = rank::goes_by_priority(state, row.shape.queue);
-    let alike = by_priority && state.index.running.contains_key(&row.shape.tier);
+    let by_number = rank::stops_its_own(state, row.shape.queue);
+    let alike = by_number && state.index.running.contains_key(&row.shape.tier);
     let booked = state.index.booked.keys().map(|other| state.classes[*other].shape.tier);
     let priority = |tier| settings::priority(state, tier);
-    let below = |tier| priority(tier) < priority(row.shape.tier) || (by_priority && tier == row.shape.tier);
+    let below = |tier| priority(tier) < priority(row.shape.tier) || (by_number && tier == row.shape.tier);
     quotas || runs || alike || booked.into_iter().any(below)
 }
 

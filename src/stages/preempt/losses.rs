@@ -31,7 +31,7 @@ pub(super) struct Candidate {
     /// The priority of its tier.
     pub tier: i32,
     /// Its own, where its queue has the lower one stopped first.
-    pub priority: i32,
+    pub number: i32,
     /// What it holds, for the time since its last verified checkpoint and for its restart.
     pub cost: Spend,
     pub job: JobId,
@@ -135,7 +135,7 @@ impl Candidates {
     pub(super) fn are_alike(&self, state: &State) -> bool {
         let mut queues = self.by_tier.values().flat_map(BTreeMap::values);
         let (Some(runs), None) = (queues.next(), queues.next()) else { return false };
-        let of = |one: &Candidate| (one.priority, one.cost, state.jobs[one.job].share, state.jobs[one.job].phase);
+        let of = |one: &Candidate| (one.number, one.cost, state.jobs[one.job].share, state.jobs[one.job].phase);
         let first = runs.all.first().map(of);
         self.elastic == 0 && runs.booked.is_empty() && runs.all.iter().all(|one| Some(of(one)) == first)
     }
@@ -193,8 +193,8 @@ pub(super) fn candidate(state: &State, job: &Job) -> Candidate {
         Phase::Booked => crate::units::Span::ZERO,
         _ => job.unsaved(state.now) + state.specs[job.id].restart,
     };
-    let (tier, priority) = (settings::priority(state, job.tier), rank::priority_that_counts(state, job));
-    Candidate { tier, priority, cost: job.rate.over(lost), job: job.id }
+    let (tier, number) = (settings::priority(state, job.tier), rank::number(state, job));
+    Candidate { tier, number, cost: job.rate.over(lost), job: job.id }
 }
 
 /// What has been taken in a trial, by run: the numbers of its workers. A booked job has none: all of it is taken, or nothing.

@@ -412,7 +412,7 @@ impl Trial<'_> {
         let stood = ranks.of_holder(&engine.state, job, pool);
         engine.state.give_quota_back(queue, pool, asked);
         ranks.set(&engine.state, job, pool, MilliGpu(0));
-        ranks.stands_by(&engine.state, taker, stood)
+        ranks.stands_by(&engine.state, taker, given.taker.job, stood)
     }
 
     /// A job gives up what it was promised, if a head is above it by quota or tier, as if it ran.

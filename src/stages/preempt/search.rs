@@ -338,7 +338,7 @@ fn would_come_back(trial: &mut Trial<'_>, taker: &Taker, way: &Way) -> BTreeSet<
         taken.put_share_back(&mut engine.state, ranks, *job, judged);
         let stood = losses::stands(&mut engine.state, ranks, *job);
         taken.take_share(&mut engine.state, ranks, *job, judged);
-        let above = ranks.stands_by(&engine.state, taker, stood);
+        let above = ranks.stands_by(&engine.state, taker, *job, stood);
         if !above || ranks.ground(&engine.state, taker, *job, stood).is_none() {
             back.insert(*job);
         }

@@ -23,6 +23,7 @@ mod purchases;
 mod quota;
 mod reclaim;
 mod serve;
+mod turns;
 mod victims;
 
 use proptest::strategy::Strategy;

@@ -56,6 +56,8 @@ pub fn finished(id: JobId, spec: JobSpec, outcome: Outcome, ended: Timestamp) ->
         leaving: None,
         kept: None,
         overdue_at: Timestamp::NEVER,
+        turn_over_at: Timestamp::NEVER,
+        put_back: None,
         start_by: Timestamp::NEVER,
         last_run: None,
         confirmed_dead: std::collections::BTreeSet::new(),

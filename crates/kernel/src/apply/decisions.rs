@@ -8,10 +8,10 @@ use crate::decision::{Decision, EffectOf, Outcome, StopCause};
 use crate::effect::{Effect, StatusKind, Terms, WorkerPlace};
 use crate::ids::{Attempt, ClassId, JobId, NodeId, OfferingId, PoolId, PurchaseId, Seq};
 use crate::outbox::{launch, start_or_stop, terminate};
-use crate::policy::WhenLate;
+use crate::policy::{PreemptWithin, WhenLate};
 use crate::reason::Reason;
 use crate::state::allowances::{Allowance, AllowanceReservation};
-use crate::state::jobs::{Ending, Leaving, OpenEffect, Phase, Wait};
+use crate::state::jobs::{Ending, Leaving, OpenEffect, Phase, PutBack, Wait};
 use crate::state::nodes::{NodePhase, Purchase};
 use crate::state::places::{Hold, nodes_of, share_of};
 use crate::state::reservations::Reservation;
@@ -463,7 +463,12 @@ fn stop(
     let effect = out(state, seq);
     let reason = why_stopped(state, job, cause);
     let hangs_at = deadline.max(now) + state.lifecycle().hang_after;
+    let for_shorter = is_for_shorter(state, job, cause);
     state.edit_job(job, |row| {
+        if for_shorter {
+            let times = row.put_back.map_or(0, |last| last.times);
+            row.put_back = Some(PutBack { at: now, times: times.saturating_add(1) });
+        }
         row.phase = Phase::Stopping { cause, checkpoint, deadline };
         row.since = now;
         row.must_end_by = hangs_at;
@@ -484,6 +489,14 @@ fn stop(
         say(state, job, StatusKind::Preempting, reason);
     }
     start_or_stop(state, job)
+}
+
+/// Whether a run is stopped for a shorter job of its queue and tier: no other reason is one for that there.
+fn is_for_shorter(state: &State, job: JobId, cause: StopCause) -> bool {
+    let StopCause::Preempted { by } = cause else { return false };
+    let (Some(rule), Some(taker)) = (state.rule_for(job), state.rule_for(by)) else { return false };
+    let alike = rule.quota == taker.quota && state.jobs[job].tier == state.jobs[by].tier;
+    alike && taker.preempt_within == PreemptWithin::LongerExpected
 }
 
 fn shrink(

@@ -11,6 +11,7 @@ use crate::effect::{StatusKind, Terms};
 use crate::event::{Event, EventOutcome, GoneWhy, LaunchError};
 use crate::ids::{Attempt, ClassId, JobId, NodeId, OfferingId, PurchaseId};
 use crate::job::{Completion, JobSpec};
+use crate::policy::PreemptWithin;
 use crate::state::State;
 use crate::state::brakes::{Brake, BrakeOrder};
 use crate::state::jobs::{Ending, Job, Phase};
@@ -144,6 +145,8 @@ pub(super) fn new_job(state: &State, id: JobId, class: ClassId, spec: &JobSpec) 
         leaving: None,
         kept: None,
         overdue_at: Timestamp::NEVER,
+        turn_over_at: Timestamp::NEVER,
+        put_back: None,
         start_by: Timestamp::NEVER,
         last_run: None,
         confirmed_dead: BTreeSet::new(),
@@ -532,6 +535,7 @@ fn started(state: &mut State, id: JobId, attempt: Attempt) -> EventOutcome {
     let protect = if attempt.0 > 1 { Span(min_run.0.max(protected_again(state, spec).0)) } else { min_run };
     let protect = protect.min(longest);
     let reassess = reassessed_at(spec, now);
+    let takes_turns = state.rule_for(id).is_some_and(|rule| rule.preempt_within == PreemptWithin::LongerExpected);
     state.edit_job(id, |job| {
         job.phase = Phase::Running;
         job.reassess_at = reassess;
@@ -545,6 +549,7 @@ fn started(state: &mut State, id: JobId, attempt: Attempt) -> EventOutcome {
         job.must_end_by = now + max_run;
         job.protected_until = now + protect;
         job.overdue_at = if longest == Span(u64::MAX) { Timestamp::NEVER } else { now + longest };
+        job.turn_over_at = if takes_turns { now + job.turn() } else { Timestamp::NEVER };
         job.kept = None;
     });
     loaded(state, id);

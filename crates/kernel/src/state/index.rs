@@ -28,7 +28,7 @@ pub struct OrderKey {
     pub start_by: Timestamp,
     /// Negated priority, so that higher comes first; with ageing the arrival less priority x what a point of it is worth.
     pub rank: i128,
-    /// Kept through requeues.
+    /// Kept through requeues, but for runs that shorter jobs of their queue have stopped: see [`Job::stands_from`].
     pub arrival: Timestamp,
     /// Which job.
     pub job: JobId,
@@ -39,8 +39,9 @@ impl OrderKey {
     #[must_use]
     pub fn of(job: &Job, ageing: Option<Span>) -> OrderKey {
         let priority = i128::from(job.priority);
-        let rank = ageing.map_or(-priority, |point| i128::from(job.arrival.0) - priority * i128::from(point.0));
-        OrderKey { start_by: job.start_by, rank, arrival: job.arrival, job: job.id }
+        let from = job.stands_from();
+        let rank = ageing.map_or(-priority, |point| i128::from(from.0) - priority * i128::from(point.0));
+        OrderKey { start_by: job.start_by, rank, arrival: from, job: job.id }
     }
 }
 
@@ -267,6 +268,7 @@ impl Index {
                 if job.overdue_at != Timestamp::NEVER {
                     self.protection_ends.insert((job.overdue_at, job.id));
                 }
+                self.protection_ends.extend(job.turn_marks().map(|mark| (mark, job.id)));
             }
             Phase::Held => {
                 self.held.insert(job.id);
@@ -330,6 +332,7 @@ impl Index {
                 drop_from(&mut self.running_in, job.queue, &job.id);
                 self.protection_ends.remove(&(job.protected_until, job.id));
                 self.protection_ends.remove(&(job.overdue_at, job.id));
+                job.turn_marks().for_each(|mark| _ = self.protection_ends.remove(&(mark, job.id)));
             }
             Phase::Held => {
                 self.held.remove(&job.id);

@@ -107,6 +107,12 @@ pub struct Job {
     pub kept: Option<Kept>,
     /// While running: it may be stopped by any higher tier from then on.
     pub overdue_at: Timestamp,
+    /// While running, where shorter jobs of its queue may stop it: it has had its turn then. `NEVER` elsewhere.
+    #[serde(skip, default = "never")]
+    pub turn_over_at: Timestamp,
+    /// It was stopped for shorter jobs of its queue.
+    #[serde(skip)]
+    pub put_back: Option<PutBack>,
     /// The latest start that meets its deadline, where that counts in the order. Known from its other fields: see `State::start_by`.
     #[serde(skip, default = "never")]
     pub start_by: Timestamp,
@@ -120,6 +126,22 @@ pub struct Job {
 
 fn never() -> Timestamp {
     Timestamp::NEVER
+}
+
+/// How long a run goes on before shorter jobs of its queue may stop it; twice as long after each time that they did. So it is stopped so but a few
+/// times, however long it takes.
+pub const TURN: Span = Span::mins(30);
+
+/// What a run has had of its turn counts anew so often: after one turn, two, four, and so on.
+const MARKS: u32 = 10;
+
+/// Runs of a job that were stopped for shorter jobs of its queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PutBack {
+    /// The last of them: among the jobs of its queue it stands as if it had come then.
+    pub at: Timestamp,
+    /// How many.
+    pub times: u32,
 }
 
 /// Workers that were asked to leave an elastic gang.
@@ -274,6 +296,37 @@ impl Ending {
 }
 
 impl Job {
+    /// From when on it counts as waiting, among the jobs of its queue.
+    #[must_use]
+    pub fn stands_from(&self) -> Timestamp {
+        self.put_back.map_or(self.arrival, |last| last.at.max(self.arrival))
+    }
+
+    /// How long its next run is left alone by shorter jobs of its queue.
+    #[must_use]
+    pub fn turn(&self) -> Span {
+        let times = self.put_back.map_or(0, |last| last.times);
+        TURN.times(1u64.checked_shl(times).unwrap_or(u64::MAX))
+    }
+
+    /// When what its run has had of its turn counts anew: after one turn, two, four, and so on. Empty where shorter jobs do not stop it.
+    pub fn turn_marks(&self) -> impl Iterator<Item = Timestamp> + '_ {
+        let since = self.running_since.filter(|_| self.turn_over_at != Timestamp::NEVER);
+        let marks = move |since: Timestamp| {
+            let turn = self.turn_over_at.since(since);
+            (0..MARKS).map(move |at| since + turn.times(1 << at))
+        };
+        since.into_iter().flat_map(marks)
+    }
+
+    /// What its run has had of its turn: as long as to the last of its marks. Once it is being stopped it stays what it was then.
+    #[must_use]
+    pub fn had(&self, now: Timestamp) -> Span {
+        let Some(since) = self.running_since else { return Span::ZERO };
+        let until = if self.phase == Phase::Running { now } else { now.min(self.since) };
+        self.turn_marks().take_while(|mark| *mark <= until).last().map_or(Span::ZERO, |mark| mark.since(since))
+    }
+
     /// Since when it counts among those that hold quota: who came last is the first to borrow. `None`: it holds no places.
     #[must_use]
     pub fn holds_since(&self) -> Option<Timestamp> {

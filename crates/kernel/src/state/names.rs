@@ -65,6 +65,12 @@ fn key(offer: &Offering) -> (String, String, CapacityType) {
 }
 
 impl State {
+    /// The rule of a job's queue. `None`: the policy does not know the queue.
+    #[must_use]
+    pub fn rule_for(&self, job: JobId) -> Option<&QueueRule> {
+        self.queues[self.jobs[job].queue].rule.as_ref()
+    }
+
     pub(crate) fn queue_id(&mut self, path: &str) -> QueueId {
         if let Some(id) = self.names.queues.get(path).copied() {
             if self.queues[id].rule.is_none() && self.apply_version >= 3 {

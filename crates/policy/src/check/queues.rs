@@ -6,7 +6,7 @@ use super::super::defaults::{default_tier, parent};
 use super::super::fault::{Pos, meant, shown};
 use super::super::routes;
 use super::super::words::UndeclaredQueues;
-use super::super::written::{WrittenPreemptWithin, WrittenQueue, WrittenQuota};
+use super::super::written::{WrittenOrder, WrittenPreemptWithin, WrittenQueue, WrittenQuota};
 use super::{Check, MAX_LEVELS, MAX_PATH, MAX_QUEUES, NAME_RULE, is_name};
 use forebay_quantity::{GpuBound, GpuCount};
 use indexmap::IndexMap;
@@ -64,6 +64,18 @@ impl Check<'_> {
             );
             let remedy = "remove `fairness.ageing`, or write `preemptWithin: lower-tiers`";
             self.at(&["queues", path, "preemptWithin"], what, remedy);
+        }
+        let full = filled.queue(path);
+        let by_length = full.is_some_and(|queue| queue.preempt_within == Some(WrittenPreemptWithin::LongerExpected));
+        let in_order = full.is_some_and(|queue| queue.order == Some(WrittenOrder::ShortestExpected));
+        if by_length && !in_order && (queue.preempt_within.is_some() || queue.order.is_some()) {
+            let what = format!(
+                "queue `{}` stops long runs for short jobs, and its jobs go in the order of their arrival: who was stopped would go first again",
+                shown(path)
+            );
+            let remedy = "write `order: shortest-expected`, or `preemptWithin: lower-tiers`";
+            let field = if queue.preempt_within.is_some() { "preemptWithin" } else { "order" };
+            self.at(&["queues", path, field], what, remedy);
         }
         if let Some(pools) = &queue.pools {
             if pools.is_empty() {

@@ -233,6 +233,8 @@ pub enum WrittenPreemptWithin {
     LowerTiers,
     /// Also of the same tier with a lower priority number; waiting does not count.
     LowerPriority,
+    /// Also of the same tier that have run for half an hour and are expected to take four times the GPU time still; after each such stop a run is left alone for twice as long. Only with `order: shortest-expected`.
+    LongerExpected,
     /// None.
     Never,
 }

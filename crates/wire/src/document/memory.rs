@@ -166,6 +166,17 @@ pub struct KeptView {
     pub own: bool,
 }
 
+/// Runs of a job that were stopped for shorter jobs of its queue.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PutBackView {
+    /// The last of them: it stands in the order of its queue as if it had come then.
+    #[serde(rename = "at_s")]
+    pub at_s: Seconds,
+    /// How many. The next is left alone for half an hour, doubled so often.
+    pub times: u32,
+}
+
 /// What a start target means to a job that has never started.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -339,6 +350,12 @@ pub struct JobMemory {
     /// It may be stopped by any higher tier from then on.
     #[serde(rename = "overdueAt_s", skip_serializing_if = "Option::is_none")]
     pub overdue_at_s: Option<Seconds>,
+    /// Its run has had its turn then: where its queue says `preemptWithin: longer-expected`, shorter jobs of it may stop the run from then on.
+    #[serde(rename = "turnOverAt_s", skip_serializing_if = "Option::is_none")]
+    pub turn_over_at_s: Option<Seconds>,
+    /// Shorter jobs of its queue have stopped runs of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub put_back: Option<PutBackView>,
     /// Workers of the current run, those that have left too.
     #[serde(skip_serializing_if = "zero")]
     pub workers: u32,

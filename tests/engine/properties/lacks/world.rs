@@ -128,8 +128,8 @@ impl Loop {
                 // A gang that gave up a worker may have to give up the rest when a job above the taker got it.
                 let stop = matches!(decision, Decision::Stop { .. });
                 *self.victims.entry(*job).or_default() += u32::from(stop);
-                // Where priority numbers stop runs, one start in some 50,000 has a run stopped twice for one wait before it rests.
-                if stop && !self.taken.insert((*by, waits, *job)) && !self.by_priority() {
+                // Where priority numbers or lengths stop runs, one start in some 50,000 has a run stopped twice for one wait before it rests.
+                if stop && !self.taken.insert((*by, waits, *job)) && !self.by_number() {
                     return Err(format!("{by} takes from {job} twice"));
                 }
             }
@@ -140,9 +140,10 @@ impl Loop {
         Ok(())
     }
 
-    fn by_priority(&self) -> bool {
+    fn by_number(&self) -> bool {
         let policy = self.engine.state().policy().expect("a policy");
-        policy.rules().any(|rule| rule.preempt_within == PreemptWithin::LowerPriority)
+        let by_number = [PreemptWithin::LowerPriority, PreemptWithin::LongerExpected];
+        policy.rules().any(|rule| by_number.contains(&rule.preempt_within))
     }
 
     /// By the rules as they are written, from the rows alone.
@@ -157,6 +158,7 @@ impl Loop {
         let good = if spec.queue == other.queue {
             let alike = taker.tier == run.tier && run.priority < taker.priority;
             match rule.preempt_within {
+                PreemptWithin::LongerExpected => named || (taker.tier == run.tier && run.priority <= taker.priority),
                 PreemptWithin::LowerTiers => named,
                 PreemptWithin::LowerPriority => named || alike,
                 PreemptWithin::Never => false,
