@@ -76,6 +76,7 @@ stories! {
     ceiling_of_nodes_carries_parts_of_gpus
     ceiling_of_nodes_carries_replicas
     ceiling_over_two_pools
+    ceiling_of_nodes_shrinks_no_gang_for_a_lower_tier
     ceiling_of_nodes_takes_the_first
     ceiling_on_demand_nodes
     ceiling_spend_spot_at_most

@@ -58,6 +58,8 @@ pub(crate) struct Bought {
     nodes: Vec<NodeId>,
     /// That work, in the order in which jobs are served.
     jobs: Vec<JobId>,
+    /// Elastic gangs among it that have more than their fewest workers.
+    larger: BTreeSet<JobId>,
     /// What those nodes cost.
     cost: u128,
 }
@@ -111,6 +113,10 @@ pub(crate) enum Aim {
     Carries,
 }
 
+fn is_elastic(gang: &Gang) -> bool {
+    matches!(gang, Gang::Workers { min, max, .. } if min != max)
+}
+
 /// What a gang of a class takes as one block on one node. `None`: it is bought for alone.
 fn block(state: &State, class: ClassId, pool: PoolId, aim: Aim) -> Option<Room> {
     let shape = &state.classes[class].shape;
@@ -125,8 +131,7 @@ fn block(state: &State, class: ClassId, pool: PoolId, aim: Aim) -> Option<Room> 
     };
     let share = placement::effective_share(state, shape, pool, &each);
     let whole = each.gpus == 0 || share == 1000;
-    let elastic = matches!(&shape.gang, Gang::Workers { min, max, .. } if min != max);
-    if aim == Aim::Cheaper && (shape.service.is_some() || elastic || !whole) {
+    if aim == Aim::Cheaper && (shape.service.is_some() || is_elastic(&shape.gang) || !whole) {
         return None;
     }
     // As many parts of a GPU go on it as fit: what is left beside them is theirs.
@@ -177,6 +182,11 @@ pub(crate) fn bought_since(state: &State, first: NodeId, aim: Aim) -> BTreeMap<P
     for bought in pools.values_mut() {
         bought.cost = cost_of(state, bought.nodes.iter().copied());
         in_order(state, &mut bought.jobs);
+        let larger = |job: &&JobId| {
+            let (row, gang) = (&state.jobs[**job], &state.specs[**job].gang);
+            is_elastic(gang) && row.places.len() > gang.fewest() as usize
+        };
+        bought.larger = bought.jobs.iter().filter(larger).copied().collect();
     }
     pools
 }
@@ -243,7 +253,12 @@ fn waiting(state: &State, pool: PoolId) -> Vec<JobId> {
 pub(crate) fn larger(state: &State, pool: PoolId, bought: &Bought, gone: bool) -> Option<Vec<Lot>> {
     let new: &[NodeId] = if gone { &[] } else { &bought.nodes };
     let mut all = bought.jobs.clone();
-    all.extend(waiting(state, pool));
+    // A gang is bought smaller for nobody below it.
+    let above = bought.jobs.iter().filter(|job| bought.larger.contains(job));
+    let least = above.map(|job| settings::priority(state, state.jobs[*job].tier)).max().unwrap_or(i32::MIN);
+    all.extend(
+        waiting(state, pool).into_iter().filter(|job| settings::priority(state, state.jobs[*job].tier) >= least),
+    );
     in_order(state, &mut all);
     let more = all.len() > bought.jobs.len();
     more.then(|| most_in_order(state, pool, &all, bought.jobs.len(), new)).flatten()
