@@ -68,7 +68,8 @@ pub(crate) fn remaining_mean(state: &State, job: JobId) -> Span {
 pub(crate) fn doublings_left(state: &State, job: JobId) -> u8 {
     let row = &state.jobs[job];
     let done = if row.running_since.is_some() { row.resume_from + row.had(state.now) } else { row.progress };
-    let share = state.specs[job].gang.gpu_share().0.max(1);
+    // Who asks less than a GPU holds up as much.
+    let share = state.specs[job].gang.gpu_share().0.max(1000);
     remaining_after(state, job, done).0.saturating_mul(share).max(1).ilog2() as u8
 }
 

@@ -73,6 +73,7 @@ stories! {
     ceiling_gpus
     ceiling_of_nodes_carries_all
     ceiling_of_nodes_carries_elastic_gangs
+    ceiling_of_nodes_carries_parts_by_their_memory
     ceiling_of_nodes_carries_parts_of_gpus
     ceiling_of_nodes_carries_replicas
     ceiling_over_two_pools
@@ -166,6 +167,7 @@ stories! {
     lingering_stopped
     lingering_warned
     loaded_but_idle_scales_to_zero
+    longer_run_is_left_by_cpu_work
     longer_run_is_left_by_not_much_shorter
     longer_run_makes_way
     longer_run_stands_behind

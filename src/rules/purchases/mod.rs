@@ -59,7 +59,7 @@ pub(crate) struct Bought {
     /// That work, in the order in which jobs are served.
     jobs: Vec<JobId>,
     /// Elastic gangs among it that have more than their fewest workers.
-    larger: BTreeSet<JobId>,
+    pub larger: BTreeSet<JobId>,
     /// What those nodes cost.
     cost: u128,
 }
@@ -135,19 +135,19 @@ fn block(state: &State, class: ClassId, pool: PoolId, aim: Aim) -> Option<Room> 
         return None;
     }
     // As many parts of a GPU go on it as fit: what is left beside them is theirs.
-    let gpu = WHOLE / launch::parts_a_gpu(state, pool, share);
+    let gpu = WHOLE / parts_a_gpu(state, class, pool, (&each, share));
     let times = |n: u64| n.saturating_mul(u64::from(count));
     Some([times(u64::from(each.gpus) * gpu), times(each.cpu.0), times(each.mem.0)])
 }
 
-/// Whether the memory of a GPU of an offering holds as many parts as its share says.
-fn holds_its_parts(state: &State, class: ClassId, pool: PoolId, id: OfferingId) -> bool {
-    let shape = &state.classes[class].shape;
-    let Gang::Workers { each, .. } = &shape.gang else { return true };
-    let share = placement::effective_share(state, shape, pool, each);
-    let mem = slot_mem(each.gpu_mem, share, state.offerings[id.index()].offer.gpu_mem).0;
-    let by_mem = state.offerings[id.index()].offer.gpu_mem.0.checked_div(mem);
-    share == 1000 || by_mem.is_none_or(|parts| parts >= launch::parts_a_gpu(state, pool, share))
+/// How many workers of a class with such a share go on a GPU, on whichever of its offerings fewest do.
+fn parts_a_gpu(state: &State, class: ClassId, pool: PoolId, (each, share): (&WorkerAsk, u16)) -> u64 {
+    let by_mem = |id: &OfferingId| {
+        let gpu_mem = state.offerings[id.index()].offer.gpu_mem;
+        gpu_mem.0.checked_div(slot_mem(each.gpu_mem, share, gpu_mem).0)
+    };
+    let by_mem = supply::fits(state, class, pool).iter().filter_map(by_mem).min().unwrap_or(u64::MAX);
+    if share == 1000 { 1 } else { launch::parts_a_gpu(state, pool, share).min(by_mem).max(1) }
 }
 
 /// What was bought since a try began could be bought otherwise, by pool.
@@ -338,8 +338,7 @@ fn problem(state: &State, pool: PoolId, jobs: &[JobId], new: &[NodeId], aim: Aim
         let loses = shape.loses.unwrap_or_default();
         let alone = alone(state, *class, pool, may, (*lasts, loses));
         // A gang that may span nodes goes to as few as can be had.
-        let holds = |id: &OfferingId| may.binary_search(id).is_ok() && holds_its_parts(state, *class, pool, *id);
-        let fits = types.iter().map(holds).collect();
+        let fits = types.iter().map(|id| may.binary_search(id).is_ok()).collect();
         kinds.push(Kind { need, count: *count, lasts: *lasts, loses, fits, alone });
     }
     let room = |id: &OfferingId| node_type(state, *id, supply::room(state, *id, &in_flight));

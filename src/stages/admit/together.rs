@@ -51,7 +51,12 @@ enum Phase {
     #[default]
     Alone,
     /// A set was bought: is it better than this?
-    Set { cost: u128, served: BTreeSet<JobId> },
+    Set {
+        cost: u128,
+        served: BTreeSet<JobId>,
+        /// A gang is smaller in it: it has to carry more.
+        smaller: bool,
+    },
     /// Settled.
     Over,
 }
@@ -139,14 +144,16 @@ pub(super) fn revise(together: &mut Together, engine: &mut Engine, report: &mut 
                     return false;
                 }
                 engine.take_back(tried);
-                return anew(together, engine, (before, first), sets, (cost, served), report);
+                let was = Phase::Set { cost, served, smaller: bought.any_larger() };
+                return anew(together, engine, (before, first), sets, was, report);
             }
             engine.take_back(tried);
             let sets = sets(engine, &bought, gone);
-            anew(together, engine, (before, first), sets, (cost, served), report)
+            let was = Phase::Set { cost, served, smaller: bought.any_larger() };
+            anew(together, engine, (before, first), sets, was, report)
         }
-        Phase::Set { cost: was, served: had } => {
-            let better = purchases::is_before(&engine.state, &served, &had).unwrap_or(cost < was);
+        Phase::Set { cost: was, served: had, smaller } => {
+            let better = purchases::is_before(&engine.state, &served, &had).unwrap_or(cost < was && !smaller);
             if better {
                 engine.keep(tried);
                 return false;
@@ -178,6 +185,10 @@ impl BoughtFor {
         let more = if full { of(Aim::Carries) } else { BTreeMap::new() };
         BoughtFor { more, less: of(Aim::Cheaper), full }
     }
+
+    fn any_larger(&self) -> bool {
+        self.more.values().any(|bought| !bought.larger.is_empty())
+    }
 }
 
 fn sets(engine: &Engine, bought: &BoughtFor, gone: bool) -> Vec<(PoolId, Vec<Lot>)> {
@@ -197,7 +208,7 @@ fn anew(
     engine: &mut Engine,
     (before, first): (PlanReport, NodeId),
     sets: Vec<(PoolId, Vec<Lot>)>,
-    (cost, served): (u128, BTreeSet<JobId>),
+    was: Phase,
     report: &mut PlanReport,
 ) -> bool {
     *report = before.clone();
@@ -205,7 +216,7 @@ fn anew(
         return true;
     }
     together.tried = Some(Tried { tried: engine.open_try(), report: before, first });
-    together.phase = Phase::Set { cost, served };
+    together.phase = was;
     for (pool, lots) in sets {
         // Each was found for its pool alone: together they may be too many.
         let set = LaunchOption {

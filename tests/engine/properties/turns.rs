@@ -17,9 +17,9 @@ use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::decision::{Decision, StopCause};
 use forebay_kernel::event::{Event, GoneWhy};
 use forebay_kernel::ids::JobId;
-use forebay_kernel::job::JobSpec;
+use forebay_kernel::job::{Gang, JobSpec, WorkerAsk};
 use forebay_kernel::policy::{Policy, PreemptWithin, QueueOrder};
-use forebay_kernel::units::Span;
+use forebay_kernel::units::{MilliCpu, Span};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
@@ -45,7 +45,11 @@ fn policy(draw: u16) -> Policy {
 fn spec(n: usize, (_, minutes, draw): Op) -> (JobSpec, u64) {
     // One in four is long, most are over within the hour.
     let work = MINUTE * (1 + u64::from(if draw.is_multiple_of(4) { minutes } else { minutes % 40 }));
-    let gang = workers(1 + u32::from(draw / 4 % 2), ask(1 + draw / 16 % 2));
+    let gang = match draw / 4 % 6 {
+        0 => Gang::Workers { min: 1, max: 3, each: ask(1) },
+        1 => workers(1, WorkerAsk { cpu: MilliCpu(3000), ..ask(0) }),
+        n => workers(1 + u32::from(n % 2), ask(1 + draw / 16 % 2)),
+    };
     let mut spec = making::job(&format!("j{n}"), gang);
     spec.expected = (draw / 32).is_multiple_of(2).then_some(Span(work));
     spec.priority = i32::from((draw / 64).is_multiple_of(8));
@@ -86,7 +90,8 @@ fn stops_hold(world: &Cluster) -> Result<u32, TestCaseError> {
             }
         }
         for decision in &batch.decisions {
-            let Decision::Stop { job, cause: StopCause::Preempted { by }, .. } = decision else { continue };
+            let (Decision::Stop { job, cause, .. } | Decision::Shrink { job, cause, .. }) = decision else { continue };
+            let StopCause::Preempted { by } = cause else { continue };
             let (Some((_, run)), Some((_, taker))) = (state.job(*job), state.job(*by)) else { continue };
             let times = stops.entry(*job).or_default();
             let ran = now - began.get(job).copied().unwrap_or(now);
@@ -95,8 +100,10 @@ fn stops_hold(world: &Cluster) -> Result<u32, TestCaseError> {
                 "{job} had {ran} ms of its turn, stopped {times} times before"
             );
             *times += 1;
+            // What goes on after it has given up workers has another turn.
+            began.insert(*job, now);
             prop_assert!(run.priority <= taker.priority, "{job} is stopped for {by} of a lower priority");
-            let size = |spec: &JobSpec| spec.expected.map(|span| span.0 * spec.gang.gpu_share().0);
+            let size = |spec: &JobSpec| spec.expected.map(|span| span.0 * spec.gang.gpu_share().0.max(1000));
             if let (Some(theirs), Some(own), false) = (size(run), size(taker), began.contains_key(by)) {
                 prop_assert!(theirs > 2 * own, "{job} of {theirs} is stopped for {by} of {own}");
             }

@@ -11,7 +11,7 @@ use crate::outbox::{launch, start_or_stop, terminate};
 use crate::policy::{PreemptWithin, WhenLate};
 use crate::reason::Reason;
 use crate::state::allowances::{Allowance, AllowanceReservation};
-use crate::state::jobs::{Ending, Leaving, OpenEffect, Phase, PutBack, Wait};
+use crate::state::jobs::{Ending, Job, Leaving, OpenEffect, Phase, PutBack, Wait};
 use crate::state::nodes::{NodePhase, Purchase};
 use crate::state::places::{Hold, nodes_of, share_of};
 use crate::state::reservations::Reservation;
@@ -466,8 +466,7 @@ fn stop(
     let for_shorter = is_for_shorter(state, job, cause);
     state.edit_job(job, |row| {
         if for_shorter {
-            let times = row.put_back.map_or(0, |last| last.times);
-            row.put_back = Some(PutBack { at: now, times: times.saturating_add(1) });
+            put_back(row, now);
         }
         row.phase = Phase::Stopping { cause, checkpoint, deadline };
         row.since = now;
@@ -499,6 +498,11 @@ fn is_for_shorter(state: &State, job: JobId, cause: StopCause) -> bool {
     alike && taker.preempt_within == PreemptWithin::LongerExpected
 }
 
+fn put_back(row: &mut Job, now: Timestamp) {
+    let times = row.put_back.map_or(0, |last| last.times);
+    row.put_back = Some(PutBack { at: now, times: times.saturating_add(1) });
+}
+
 fn shrink(
     state: &mut State,
     job: JobId,
@@ -508,7 +512,13 @@ fn shrink(
 ) -> Option<Effect> {
     let effect = out(state, seq);
     let reason = why_stopped(state, job, cause);
+    let (now, for_shorter) = (state.now, is_for_shorter(state, job, cause));
     state.edit_job(job, |row| {
+        if for_shorter {
+            // What goes on has a turn again, twice as long.
+            put_back(row, now);
+            row.turn_over_at = now + row.turn();
+        }
         row.leaving = Some(Leaving { workers: leave.to_vec(), cause, deadline });
         row.effect = Some(effect);
         row.reason = reason;
