@@ -349,12 +349,8 @@ pub(crate) fn sharing_slices(state: &State, pool: PoolId) -> u32 {
     rules.map_or(1, |r| u32::from(r.time_slices))
 }
 
-/// How many workers that take such a share go on a GPU of a pool, if its memory holds them. At least one.
-pub(crate) fn parts_a_gpu(state: &State, pool: PoolId, share: u16) -> u64 {
-    if share == 1000 { 1 } else { parts(share, sharing_slices(state, pool)).max(1) }
-}
-
-fn parts(share: u16, slices: u32) -> u64 {
+/// How many workers that take such a share of a GPU go on one, if its memory holds them.
+pub(crate) fn parts(share: u16, slices: u32) -> u64 {
     1000u64.checked_div(u64::from(share)).unwrap_or(0).min(u64::from(slices))
 }
 

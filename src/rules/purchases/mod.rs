@@ -142,12 +142,15 @@ fn block(state: &State, class: ClassId, pool: PoolId, aim: Aim) -> Option<Room> 
 
 /// How many workers of a class with such a share go on a GPU, on whichever of its offerings fewest do.
 fn parts_a_gpu(state: &State, class: ClassId, pool: PoolId, (each, share): (&WorkerAsk, u16)) -> u64 {
+    if share == 1000 {
+        return 1;
+    }
     let by_mem = |id: &OfferingId| {
         let gpu_mem = state.offerings[id.index()].offer.gpu_mem;
         gpu_mem.0.checked_div(slot_mem(each.gpu_mem, share, gpu_mem).0)
     };
     let by_mem = supply::fits(state, class, pool).iter().filter_map(by_mem).min().unwrap_or(u64::MAX);
-    if share == 1000 { 1 } else { launch::parts_a_gpu(state, pool, share).min(by_mem).max(1) }
+    launch::parts(share, launch::sharing_slices(state, pool)).min(by_mem).max(1)
 }
 
 /// What was bought since a try began could be bought otherwise, by pool.
