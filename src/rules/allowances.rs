@@ -13,7 +13,7 @@
 //! Never: keeps anything, or gives it up.
 
 use super::order::{self, own_use};
-use super::reservations::{is_large, reserved_from};
+use super::reservations::{is_large, may_be_passed, reserved_from};
 use super::{budget, demand, quota, settings};
 use crate::ids::{ClassId, JobId, NodeId, PoolId, QuotaId};
 use crate::job::Gang;
@@ -241,7 +241,8 @@ fn binding<'a>(
     held.filter(move |(of, kept)| {
         // Jobs of a class ask the same: what is kept for one is for all of them.
         let own = kept.job == asker.job || state.jobs[kept.job].class == asker.class;
-        !own && !goes_before(state, asker.job, kept, asker.pool) && !holds_above(state, &asker, *of)
+        let passes = || goes_before(state, asker.job, kept, asker.pool) || may_be_passed(state, kept.job, asker.job);
+        !own && !passes() && !holds_above(state, &asker, *of)
     })
 }
 

@@ -2,7 +2,8 @@
 //! was seen.
 //!
 //! ```text
-//! remaining_p90     the job's own estimate, until it is used up; else what work of its queue and size was seen to last
+//! remaining_p90     the job's own estimate, until it is used up; else what work of its family, or of its queue and
+//!                   size, was seen to last
 //! remaining_mean    the same on average, for who waits; where nothing is known, an hour
 //! doublings_left    that times its GPUs, of runs too, in doublings
 //! boot_p90          the last 16 boots of an offering, from the decision to buy on; else what the catalogue states. Where costs are
@@ -51,8 +52,8 @@ pub(crate) fn remaining(state: &State, job: JobId, permille: u64) -> Option<Span
     if let Some(stated) = stated.filter(|stated| *stated > done) {
         return Some(stated - done);
     }
-    let seen = state.observed.durations(row.queue, &spec.gang).filter(|seen| seen.total() >= ENOUGH);
-    seen.and_then(|seen| seen.residual(done, permille)).or(stated.map(|_| Span::ZERO))
+    let seen = state.observed.residual(row.queue, spec, done, ENOUGH, permille);
+    seen.or(stated.map(|_| Span::ZERO))
 }
 
 /// How long a job's work is expected to go on on average, given what of it is done: what it states, until that is used up; else what work of its queue
@@ -80,7 +81,7 @@ fn remaining_after(state: &State, job: JobId, done: Span) -> Span {
     if let Some(stated) = stated {
         return stated - done;
     }
-    match state.observed.mean_residual(row.queue, &spec.gang, done, ENOUGH) {
+    match state.observed.mean_residual(row.queue, spec, done, ENOUGH) {
         Some(seen) => seen.max(Span(1)),
         None => UNKNOWN.max(done),
     }

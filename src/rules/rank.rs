@@ -103,19 +103,27 @@ pub(crate) enum Ground {
     Tier,
 }
 
-/// Who holds what in one pass, with what is tried. Sums by node are made when they are asked for.
+/// Who holds what in one pass, with what is tried. All of it is walked when somebody would borrow, and not before; sums by node are made when they are
+/// asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Ranks {
     holders: BTreeMap<(PoolId, QuotaId), Holders>,
+    /// What was set before all was walked. `None`: it has been.
+    early: Option<Vec<((PoolId, QuotaId), Entry)>>,
     filled: BTreeMap<(PoolId, QuotaId), Vec<Entry>>,
     with_quotas: BTreeSet<PoolId>,
 }
 
 impl Ranks {
     pub(crate) fn new(state: &State) -> Ranks {
-        let mut ranks = Ranks::default();
         let nodes = state.policy.as_deref().map_or(&[][..], |p| &p.quotas);
-        ranks.with_quotas = nodes.iter().flat_map(|node| node.limits.keys().copied()).collect();
+        let with_quotas = nodes.iter().flat_map(|node| node.limits.keys().copied()).collect();
+        Ranks { early: Some(Vec::new()), with_quotas, ..Ranks::default() }
+    }
+
+    /// Walks all that hold places, once. A trial changes neither which they are nor their shares.
+    fn walk(&mut self, state: &State) {
+        let Some(early) = self.early.take() else { return };
         let mut all: BTreeMap<(PoolId, QuotaId), Vec<Entry>> = BTreeMap::new();
         for id in state.index.holding.values().flatten() {
             let job = &state.jobs[*id];
@@ -123,14 +131,17 @@ impl Ranks {
                 all.entry((pool, quota)).or_default().push(entry(state, job, job.share));
             }
         }
-        ranks.holders = all.into_iter().map(|(key, entries)| (key, Holders::of(entries))).collect();
-        ranks
+        self.holders = all.into_iter().map(|(key, entries)| (key, Holders::of(entries))).collect();
+        early.into_iter().for_each(|(key, entry)| self.holders.entry(key).or_default().set(entry));
     }
 
     /// A job holds so much in a pool from now on.
     pub(crate) fn set(&mut self, state: &State, job: JobId, pool: PoolId, share: MilliGpu) {
         let Some(quota) = quota_of(state, &state.jobs[job]) else { return };
         let entry = entry(state, &state.jobs[job], share);
+        if let Some(early) = &mut self.early {
+            return early.push(((pool, quota), entry));
+        }
         self.holders.entry((pool, quota)).or_default().set(entry);
         let mut at = Some(quota);
         while let Some(node) = at {
@@ -161,6 +172,7 @@ impl Ranks {
         if state.quota.usage(node, pool) <= own {
             return false;
         }
+        self.walk(state);
         if let Some(holders) = self.all_of(state, node, pool) {
             return holders.exceeds(run, own);
         }
@@ -190,6 +202,7 @@ impl Ranks {
             if with <= own {
                 continue;
             }
+            self.walk(state);
             let rises = with - state.quota.usage(node, taker.pool);
             let turn = *turn.get_or_insert_with(|| self.turn(state, taker, run));
             if self.filled_before(state, node, taker.pool, (beyond, (first, turn))) + rises > own {
@@ -482,6 +495,15 @@ fn is_longer(state: &State, taker: &Taker, run: &Job) -> bool {
     let below = run.priority <= asks.priority && run.service.is_none() && asks.service.is_none();
     let had_its_turn = run.phase == Phase::Running && run.turn_over_at <= state.now;
     alike && below && had_its_turn && number(state, run) <= taker.number - MUCH_LONGER
+}
+
+/// The highest number that a run of a taker's own queue and tier may have to be the taker's. `None`: it does not go by number.
+pub(crate) fn highest_that_yields(taker: &Taker) -> Option<i32> {
+    match taker.within {
+        PreemptWithin::LowerPriority => taker.number.checked_sub(1),
+        PreemptWithin::LongerExpected => Some(taker.number - MUCH_LONGER),
+        PreemptWithin::LowerTiers | PreemptWithin::Never => None,
+    }
 }
 
 /// Whether a taker may ever stop runs of a tier in its own queue.

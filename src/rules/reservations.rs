@@ -24,7 +24,7 @@ pub(crate) fn lets_in(state: &State, node: &Node, job: JobId) -> bool {
     }
     // A node of one pool may be given back for a purchase in another.
     let here = state.reservations.iter().filter(|(_, a)| a.nodes.binary_search(&node.id).is_ok());
-    let mut from_it = here.map(|(_, a)| a).filter(|a| a.job != job && !gives_way(state, a.job, job)).peekable();
+    let mut from_it = here.map(|(_, a)| a).filter(|a| a.job != job && !lets_by(state, a.job, job)).peekable();
     if from_it.peek().is_none() {
         return true;
     }
@@ -43,6 +43,20 @@ pub(crate) fn kept_beside(state: &State, job: JobId) -> impl Iterator<Item = Job
 /// Whether who has the reservation of a pool gives it up for another. What others are stopped for changes hands in preempt, by rank.
 pub(crate) fn gives_way(state: &State, holder: JobId, to: JobId) -> bool {
     state.jobs[holder].kept.is_none() && before(state, to, holder)
+}
+
+/// Whether what is kept for a job is not kept from another, that goes before it or may pass it by. In a queue whose shortest goes first its like may,
+/// until it has waited as many times as long as it is expected to take as the order asks of it: who comes until then and takes no time goes before it too.
+pub(crate) fn lets_by(state: &State, holder: JobId, by: JobId) -> bool {
+    gives_way(state, holder, by) || may_be_passed(state, holder, by)
+}
+
+/// Whether a job of the same queue, tier and priority may still pass one by for which something is kept, and was not taken from others.
+pub(crate) fn may_be_passed(state: &State, holder: JobId, by: JobId) -> bool {
+    let (kept, one) = (&state.jobs[holder], &state.jobs[by]);
+    let alike = (kept.queue, kept.tier, kept.priority) == (one.queue, one.tier, one.priority);
+    let waits = || order::place_with(state, holder, None).arrival > state.now;
+    alike && kept.kept.is_none() && kept.start_by == Timestamp::NEVER && waits()
 }
 
 /// Room under the ceilings for who asks in a pool, when nodes are given back.
@@ -154,7 +168,7 @@ pub(crate) fn held(state: &State, pool: PoolId, asker: Option<JobId>) -> (Held, 
     for (at, reservation) in state.reservations.iter().filter(|(_, a)| !a.room.is_empty()) {
         // Jobs of a class ask the same: what is kept for one is for all of them, as with quota.
         let alike = |job: JobId| state.jobs[job].class == state.jobs[reservation.job].class;
-        if asker.is_some_and(|job| alike(job) || gives_way(state, reservation.job, job)) {
+        if asker.is_some_and(|job| alike(job) || lets_by(state, reservation.job, job)) {
             continue;
         }
         // What still has to leave holds a part of the room until it does.

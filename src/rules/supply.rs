@@ -230,15 +230,10 @@ fn held(state: &State, asker: Option<JobId>, class: ClassId, pool: PoolId) -> Re
 /// What is said of a pool of owned nodes to whom it has no room for. `None`: its nodes are bought.
 pub(crate) fn owned_full(state: &State, pool: PoolId) -> Option<Reason> {
     settings::pool(state, pool)?.owned.as_ref()?;
-    let (mut nodes, mut gpus, mut foreign) = (0, 0, 0);
-    for node in
-        state.index.free.range((pool, OfferingId(0))..=(pool, OfferingId(u32::MAX))).flat_map(|(_, free)| &free.whole)
-    {
-        let Some(node) = state.nodes.get(&node.2) else { continue };
-        nodes += 1;
-        gpus += node.slots.len() as u32;
-        foreign += u32::from(node.foreign_gpus());
-    }
+    let offerings = state.index.free.range((pool, OfferingId(0))..=(pool, OfferingId(u32::MAX)));
+    let (nodes, gpus, foreign) = offerings.fold((0, 0, 0), |(nodes, gpus, foreign), (_, free)| {
+        (nodes + free.whole.len() as u32, gpus + free.gpus, foreign + free.foreign)
+    });
     Some(Reason::OwnedNodesFull { pool, nodes, gpus, foreign })
 }
 

@@ -247,6 +247,7 @@ stories! {
     service_scales_to_zero
     service_waiting_goes_first
     shortest_expected_does_not_starve
+    shortest_expected_gang_may_be_passed
     shortest_expected_goes_first
     shortest_expected_is_learned
     spanning_fewest_nodes

@@ -14,7 +14,7 @@ use forebay_kernel::state::brakes::{Brake, BrakeOrder};
 use forebay_kernel::state::jobs::{Ending, Job, JobStartTarget, Kept, Leaving, OpenEffect, Phase, PutBack, Wait};
 use forebay_kernel::state::mix::WorkKind;
 use forebay_kernel::state::nodes::NodePhase;
-use forebay_kernel::state::observed_stats::{Lives, NeedStats, ObservedStats};
+use forebay_kernel::state::observed_stats::{FamilyOfWork, Lives, NeedStats, ObservedStats};
 use forebay_kernel::state::pending_cancels::{PendingCancel, PendingCancelKey};
 use forebay_kernel::state::reservations::Reservation;
 use forebay_kernel::state::services::Need;
@@ -22,8 +22,8 @@ use forebay_kernel::state::streaks::Streak;
 use forebay_kernel::units::{GpuTime, MilliGpu, Rate, Span, Spend, Timestamp};
 use forebay_wire::document::DocumentFault;
 use forebay_wire::document::memory::{
-    AllowanceKind, EndHow, EndView, JobMemory, NodeMemory, OfferingName, RequestView, ServiceMemory, StartTargetView,
-    StateMemory, StopCauseView, StopView, StreakView, UrgencyView, WaitView,
+    AllowanceKind, EndHow, EndView, FamilyView, JobMemory, NodeMemory, OfferingName, RequestView, ServiceMemory,
+    StartTargetView, StateMemory, StopCauseView, StopView, StreakView, UrgencyView, WaitView,
 };
 use forebay_wire::document::seconds::Seconds;
 use forebay_wire::document::views::{BrakeView, JobPhase, JobView, OfferingView};
@@ -505,8 +505,13 @@ impl Building<'_> {
         let mut observed = ObservedStats::default();
         for view in &memory.durations {
             let queue = state.queues().iter().find(|(_, queue)| queue.path == view.queue);
-            if let Some((queue, _)) = queue {
-                observed.recall_durations(queue, view.size, view.counts.iter().copied());
+            let Some((queue, _)) = queue else { continue };
+            let counts = view.counts.iter().copied();
+            match view.family {
+                Some(FamilyView { digest, last }) => {
+                    observed.recall_family(FamilyOfWork { queue, size: view.size, family: digest }, last, counts);
+                }
+                None => observed.recall_durations(queue, view.size, counts),
             }
         }
         for view in &memory.offerings {

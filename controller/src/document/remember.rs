@@ -17,10 +17,11 @@ use forebay_kernel::state::services::ServiceState;
 use forebay_kernel::state::streaks::Streak;
 use forebay_kernel::units::{GpuTime, Span, Timestamp};
 use forebay_wire::document::memory::{
-    AllowanceKind, AllowanceView, BlameView, CancelView, DurationsView, EndHow, EndView, JobMemory, KeptView, KindView,
-    LeavingView, NeedView, NodeMemory, NodeReservationView, NodeReserveView, OfferingName, OfferingStats, PlaceView,
-    PoolStats, PurchaseView, PutBackView, RequestView, ReservationView, RetryView, RoomView, ServiceMemory, SliceView,
-    StartTargetView, StateMemory, StockMemory, StopCauseView, StopView, StreakView, UrgencyView, UseView, WaitView,
+    AllowanceKind, AllowanceView, BlameView, CancelView, DurationsView, EndHow, EndView, FamilyView, JobMemory,
+    KeptView, KindView, LeavingView, NeedView, NodeMemory, NodeReservationView, NodeReserveView, OfferingName,
+    OfferingStats, PlaceView, PoolStats, PurchaseView, PutBackView, RequestView, ReservationView, RetryView, RoomView,
+    ServiceMemory, SliceView, StartTargetView, StateMemory, StockMemory, StopCauseView, StopView, StreakView,
+    UrgencyView, UseView, WaitView,
 };
 use forebay_wire::document::seconds::Seconds;
 use forebay_wire::document::views::{JobView, NodeView, OfferingView};
@@ -393,9 +394,14 @@ fn used(state: &State) -> Vec<UseView> {
 fn durations(state: &State) -> Vec<DurationsView> {
     let of = state.observed.all_durations().filter_map(|(queue, size, counts)| {
         let queue = state.queues().get(queue)?.path.clone();
-        Some(DurationsView { queue, size, counts: counts.collect() })
+        Some(DurationsView { queue, size, family: None, counts: counts.collect() })
     });
-    of.collect()
+    let families = state.observed.all_families().filter_map(|(of, last, counts)| {
+        let queue = state.queues().get(of.queue)?.path.clone();
+        let family = Some(FamilyView { digest: of.family, last });
+        Some(DurationsView { queue, size: of.size, family, counts: counts.collect() })
+    });
+    of.chain(families).collect()
 }
 
 fn offering_stats(state: &State) -> Vec<OfferingStats> {

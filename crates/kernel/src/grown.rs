@@ -26,6 +26,7 @@ use crate::state::brakes::{Brake, BrakeOrder};
 use crate::state::jobs::{Job, PutBack};
 use crate::state::ledger::Account;
 use crate::state::node_reserves::NodeReserve;
+use crate::state::observed_stats::FamilyOfWork;
 use crate::state::owned::{Owned, OwnedPool};
 use crate::state::streaks::Streak;
 use crate::state::{SharedSpec, State};
@@ -293,6 +294,8 @@ pub(crate) enum StateTerm {
     Work(WorkKey, u64),
     /// [`State::brakes`]: one of them.
     Brake(Brake, BrakeOrder),
+    /// Durations by family, of [`State::observed`]: one of them, the completion that was its last, and its counts by bucket.
+    Family(FamilyOfWork, u64, Vec<(u8, u32)>),
 }
 
 impl Grown for State {
@@ -314,6 +317,8 @@ impl Grown for State {
         let runs =
             self.stream.iter().filter_map(|status| Some(StateTerm::StatusRun(status.number, status.run.clone()?)));
         let reserves = self.node_reserves.iter().map(|(of, reserve)| StateTerm::NodeReserve(of.clone(), *reserve));
+        let families = self.observed.all_families();
+        let families = families.map(|(of, last, counts)| StateTerm::Family(of, last, counts.collect()));
         policy
             .chain(specs)
             .chain(jobs)
@@ -326,6 +331,7 @@ impl Grown for State {
             .chain(runs)
             .chain(self.billing.iter().flat_map(|billing| billing_terms(billing)))
             .chain(self.brakes.iter().map(|(brake, order)| StateTerm::Brake(brake.clone(), order.clone())))
+            .chain(families)
             .collect()
     }
 
@@ -365,6 +371,7 @@ impl Grown for State {
             StateTerm::Billing(began) => self.billing.get_or_insert_default().began = *began,
             StateTerm::BilledPool(name) => self.billing.get_or_insert_default().pools.push(name),
             StateTerm::Brake(brake, order) => _ = self.brakes.insert(brake, order),
+            StateTerm::Family(of, last, counts) => self.observed.recall_family(of, last, counts),
             StateTerm::Work(work, amount) => _ = self.billing.get_or_insert_default().unsaved.insert(work, amount),
         }
     }
@@ -418,8 +425,8 @@ mod tests {
     use crate::effect::{RunFacts, RunNode, Status, StatusKind};
     use crate::event::{Event, Tick};
     use crate::ids::Seq;
-    use crate::ids::TierId;
     use crate::ids::{Attempt, NodeId};
+    use crate::ids::{QueueId, TierId};
     use crate::job::JobSpec;
     use crate::journal::{APPLY_VERSION, Batch};
     use crate::machine::StateMachine;
@@ -432,6 +439,7 @@ mod tests {
     use crate::state::freeze::Thaw;
     use crate::state::jobs::PutBack;
     use crate::state::node_reserves::{NodeReserve, NodeRoom};
+    use crate::state::observed_stats::FamilyOfWork;
     use crate::state::owned::{ForeignUse, OwnedNode, OwnedPool, OwnedShape};
     use crate::units::{Mib, MilliCpu, Rate, Span, Timestamp};
     use alloc::boxed::Box;
@@ -538,6 +546,7 @@ mod tests {
         machine.replay(&Batch { tick, first_seq: Seq(6), ..batch(events) });
         assert_ne!((machine.ledger().owned.bought.0, machine.ledger().foreign.0), (0, 0));
         let mut state = crate::state::State::decode(&machine.encode().unwrap()).unwrap();
+        state.observed.recall_family(FamilyOfWork { queue: QueueId(0), size: 1, family: 7 }, 3, [(9, 2)]);
         state.note_taken(crate::ids::JobId(0), crate::ids::OfferingId(1));
         state.resumed_at = Timestamp(9);
         let node =

@@ -102,6 +102,20 @@ impl Default for JobSpec {
 }
 
 impl JobSpec {
+    /// A digest of what tells how long its work takes, beside queue and size: its tenant, who submitted it, by which labels it is billed, and the models
+    /// that it asks for. Equal on every machine.
+    #[must_use]
+    pub fn family(&self) -> u64 {
+        let labels = self.labels.iter().flat_map(|(label, value)| [label, value]);
+        let words = [&self.tenant, &self.principal].into_iter().chain(labels).chain(&self.models);
+        // FNV-1a, each word with an end that none has within it.
+        let bytes = words.flat_map(|word| word.bytes().chain([0xff]));
+        let digest: u64 =
+            bytes.fold(0xcbf2_9ce4_8422_2325, |digest, byte| (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        // As much as a number in JSON holds everywhere.
+        digest >> 11
+    }
+
     /// Run time that a reclaim costs on average, where that counts: half of what lies between two checkpoints, where nothing can be saved half
     /// of the run, or an hour where that is not stated; and the restart. What can save within the notice loses nothing to speak of.
     /// Rounded up to a power of two of minutes, at most 1024, so that there are few. Up to version 2 only what cannot save counted.

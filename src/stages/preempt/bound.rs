@@ -1,11 +1,12 @@
-//! Upper bounds, before anything is tried: whether a gang would have room, or any node stand empty, with all gone that its job may take; and
-//! whether quota and money would let it start.
+//! Upper bounds, before anything is tried: whether anything could be taken at all; whether a gang would have room, or any node stand empty, with all
+//! gone that its job may take; and whether quota and money would let it start.
 //!
 //! What nodes let in, and what has to be left beside it, is not asked here: with more gone it may be less.
 //! Never: whether all of it may be taken together, or need be. That is search.rs.
 
+use super::losses::{self, Candidates};
 use super::search::{Way, roll_back};
-use super::{Trial, refused};
+use super::{Trial, ceiling, refused};
 use crate::ids::{JobId, NodeId, OfferingId, QuotaId, TierId};
 use crate::job::Gang;
 use crate::rules::quota::quota_of;
@@ -14,8 +15,45 @@ use crate::rules::relocation::holders;
 use crate::rules::{placement, settings, supply};
 use crate::state::State;
 use crate::state::jobs::Phase;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+
+impl Trial<'_> {
+    /// Whether nothing that runs, is booked or stands empty could be a taker's. Many heads ask that of the same state.
+    pub(super) fn is_hopeless(&mut self, taker: &Taker) -> bool {
+        let profile = (taker.pool, taker.quota, taker.tier, taker.reclaim, taker.within, taker.number);
+        let edits = self.state().edits();
+        if self.hopeless.0 != edits {
+            self.hopeless = (edits, BTreeSet::new());
+        }
+        if self.hopeless.1.contains(&profile) {
+            return true;
+        }
+        let runs = self.any_open_to(taker);
+        let hopeless = !runs && !ceiling::any_emptiable(self, taker);
+        if hopeless {
+            self.hopeless.1.insert(profile);
+        } else if !self.candidates.contains_key(&taker.pool) {
+            let found = Candidates::of(self.state(), taker.pool);
+            self.candidates.insert(taker.pool, found);
+        }
+        hopeless
+    }
+
+    /// Whether anything that runs or is booked could be a taker's. Runs are looked at where the use of their queues does not rule it out.
+    fn any_open_to(&mut self, taker: &Taker) -> bool {
+        if let Some(runs) = self.candidates.get(&taker.pool) {
+            return runs.any_open_to(&self.engine.state, &self.ranks, taker);
+        }
+        if !self.engine.memo.off && !losses::may_be_any(&self.engine.state, &self.ranks, taker) {
+            return false;
+        }
+        let found = Candidates::of(self.state(), taker.pool);
+        let any = found.any_open_to(self.state(), &self.ranks, taker);
+        self.candidates.insert(taker.pool, found);
+        any
+    }
+}
 
 /// Whether one of these says that a search is in vain. The audit searches all the same.
 pub(super) fn rules_out(trial: &Trial<'_>, taker: &Taker, may: fn(&Trial<'_>, &Taker) -> bool) -> bool {

@@ -79,6 +79,20 @@ impl Steady {
     }
 }
 
+/// Whether anything in its pool could be a taker's as far as queue and tier go, before any run is looked at: by the queues that hold quota there, or if
+/// anybody runs there without, by all.
+pub(super) fn may_be_any(state: &State, ranks: &Ranks, taker: &Taker) -> bool {
+    if !state.index.booked.is_empty() {
+        return true;
+    }
+    let used = state.quota.in_use().filter(|((_, pool), used)| *pool == taker.pool && *used > MilliGpu(0));
+    let mut queues: BTreeSet<QuotaId> = used.map(|((quota, _), _)| quota).collect();
+    if state.index.without_share.contains_key(&taker.pool) {
+        queues.extend(state.queues.rows().filter_map(|queue| Some(queue.rule.as_ref()?.quota)));
+    }
+    queues.into_iter().any(|quota| state.index.running.keys().any(|tier| ranks.may_yield(state, taker, quota, *tier)))
+}
+
 impl Candidates {
     pub(super) fn of(state: &State, pool: PoolId) -> Candidates {
         let mut found = Candidates::default();
@@ -99,7 +113,7 @@ impl Candidates {
         found
     }
 
-    /// Those that a taker may have as far as their queue and tier go: the priority of the tier, and by queue. Without leave for the runs of a
+    /// Those that a taker may have as far as their queue, tier and number go: the priority of the tier, and by queue. Without leave for the runs of a
     /// queue, only what is booked there and of a lower tier.
     pub(super) fn open_to<'a>(
         &'a self,
@@ -112,7 +126,8 @@ impl Candidates {
         self.by_tier.iter().map(move |(priority, queues)| {
             let open = queues.iter().filter_map(|((tier, quota), runs)| {
                 if ranks.may_yield(state, taker, *quota, *tier) {
-                    return Some((*quota, runs.all.iter().copied().take(most).collect()));
+                    let yield_to = |one: &&Candidate| yields(taker, one, (*tier, *quota));
+                    return Some((*quota, runs.all.iter().take_while(yield_to).copied().take(most).collect()));
                 }
                 let booked = runs.booked.iter().filter(|one| state.jobs[one.job].phase == Phase::Booked);
                 (*priority < mine).then(|| (*quota, booked.copied().take(most).collect()))
@@ -161,8 +176,9 @@ impl Candidates {
         let may = |one: &&Candidate| {
             let job = &state.jobs[one.job];
             let Some(quota) = quota_of(state, job).filter(|_| !taken.contains(&one.job)) else { return false };
-            let yields = || ranks.may_yield(state, taker, quota, job.tier);
-            *open.entry((job.tier, quota)).or_insert_with(yields) || (one.tier < mine && job.phase == Phase::Booked)
+            let may_yield = || ranks.may_yield(state, taker, quota, job.tier);
+            let open = *open.entry((job.tier, quota)).or_insert_with(may_yield);
+            (open && yields(taker, one, (job.tier, quota))) || (one.tier < mine && job.phase == Phase::Booked)
         };
         all.iter().filter(may).take(most).copied().collect()
     }
@@ -186,6 +202,12 @@ impl Candidates {
             self.by_tier.remove(&one.tier);
         }
     }
+}
+
+/// Whether a run could be a taker's as far as its number goes, which counts in one queue and tier. Of those in order the first that cannot is followed
+/// by none that can.
+fn yields(taker: &Taker, one: &Candidate, of: (TierId, QuotaId)) -> bool {
+    of != (taker.tier, taker.quota) || rank::highest_that_yields(taker).is_none_or(|highest| one.number <= highest)
 }
 
 pub(super) fn candidate(state: &State, job: &Job) -> Candidate {

@@ -106,8 +106,8 @@ struct Held {
     searches: bool,
 }
 
-/// What says whether anything may be taken for a head at all: its pool, what it counts for, and the rules of its queue.
-type Profile = (PoolId, QuotaId, TierId, Reclaim, PreemptWithin);
+/// What says whether anything may be taken for a head at all: its pool, what it counts for, the rules of its queue, and its number by them.
+type Profile = (PoolId, QuotaId, TierId, Reclaim, PreemptWithin, i32);
 
 /// The trial in which all heads are tried.
 struct Trial<'a> {
@@ -448,7 +448,7 @@ impl Trial<'_> {
         let mut turns: BTreeSet<Turn> = heads.iter().filter_map(|(class, key)| self.turn(*class, *key)).collect();
         while let Some(next) = turns.pop_first() {
             let broken = self.broken.clone();
-            if self.serve(next.key.job, next.class)
+            if self.serve(next.key.job, next.class, turns.is_empty())
                 && let Some(behind) = self.behind(&next)
             {
                 turns.insert(behind);
@@ -473,20 +473,20 @@ impl Trial<'_> {
         self.turn(last.class, key)
     }
 
-    /// Whether a head has, or is promised, what it needs: then the next of its class is looked at.
-    fn serve(&mut self, job: JobId, class: ClassId) -> bool {
+    /// Whether a head has, or is promised, what it needs: then the next of its class is looked at. `last`: else nobody is.
+    fn serve(&mut self, job: JobId, class: ClassId, last: bool) -> bool {
         if self.held.get(&job).is_some_and(|held| !held.searches) {
             return true;
         }
         let kept = self.give_up(job);
-        let served = self.seek(job, class);
+        let served = self.seek(job, class, last);
         if let Some(kept) = kept.filter(|_| !served) {
             self.hold(kept);
         }
         served
     }
 
-    fn seek(&mut self, job: JobId, class: ClassId) -> bool {
+    fn seek(&mut self, job: JobId, class: ClassId, last: bool) -> bool {
         let state = self.state();
         let row = &state.jobs[job];
         if waits_by_choice(state, job) {
@@ -523,8 +523,10 @@ impl Trial<'_> {
                 return true;
             }
         }
-        takers.iter().for_each(|taker| self.reserve(taker));
-        takers.iter().for_each(|taker| self.keep_allowances(taker));
+        if !last {
+            takers.iter().for_each(|taker| self.reserve(taker));
+            takers.iter().for_each(|taker| self.keep_allowances(taker));
+        }
         // What passes by itself, or with time, is looked at again.
         let state = self.state();
         let timed = self.moving || !state.budgets.none() || state.jobs[job].start_target.is_some();
@@ -615,31 +617,8 @@ impl Trial<'_> {
         found
     }
 
-    /// Whether nothing that runs, is booked or stands empty could be a taker's. Many heads ask that of the same state.
-    fn is_hopeless(&mut self, taker: &Taker) -> bool {
-        let profile = (taker.pool, taker.quota, taker.tier, taker.reclaim, taker.within);
-        let edits = self.state().edits();
-        if self.hopeless.0 != edits {
-            self.hopeless = (edits, BTreeSet::new());
-        }
-        if self.hopeless.1.contains(&profile) {
-            return true;
-        }
-        let runs =
-            self.candidates.get(&taker.pool).is_some_and(|runs| runs.any_open_to(self.state(), &self.ranks, taker));
-        let hopeless = !runs && !ceiling::any_emptiable(self, taker);
-        if hopeless {
-            self.hopeless.1.insert(profile);
-        }
-        hopeless
-    }
-
     /// Looks for the least that is enough, and holds it for the head.
     fn deal(&mut self, taker: &Taker, lack: Lack) -> bool {
-        if !self.candidates.contains_key(&taker.pool) {
-            let found = Candidates::of(self.state(), taker.pool);
-            self.candidates.insert(taker.pool, found);
-        }
         if self.is_hopeless(taker) {
             return false;
         }

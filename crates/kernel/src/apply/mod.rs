@@ -225,7 +225,7 @@ fn end_run(state: &mut State, id: JobId, how: Ending) {
         && !(state.apply_version >= 3 && state.is_unseen() && since < state.resumed_at)
     {
         let lasted = job.resume_from + state.now.since(since);
-        state.observed.completed(job.queue, &state.specs[id].gang, lasted);
+        state.observed.completed(job.queue, &state.specs[id], lasted);
     }
     let worked = state.jobs[id].running_since.is_some();
     unload(state, id);

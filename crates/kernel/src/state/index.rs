@@ -192,6 +192,10 @@ pub struct Free {
     pub part: BTreeSet<(u8, u16, NodeId, u8)>,
     /// (0 ready, 1 in flight; stated share; memory; node; GPU; slice): free slices of partitioned GPUs.
     pub slices: BTreeSet<(u8, u16, Mib, NodeId, u8, u8)>,
+    /// GPUs of all open nodes.
+    pub gpus: u32,
+    /// Those of them that others hold.
+    pub foreign: u32,
 }
 
 impl Index {
@@ -503,6 +507,8 @@ impl Index {
             let rank = rank(node);
             let free = self.free.entry((node.pool, node.offering)).or_default();
             free.whole.insert((rank, node.whole_free(), node.id));
+            free.gpus += node.slots.len() as u32;
+            free.foreign += u32::from(node.foreign_gpus());
             if node.slots.is_empty() {
                 free.bare.insert(bare(node));
             }
@@ -540,6 +546,8 @@ impl Index {
             let key = (node.pool, node.offering);
             if let Some(free) = self.free.get_mut(&key) {
                 free.whole.remove(&(rank, node.whole_free(), node.id));
+                free.gpus = free.gpus.saturating_sub(node.slots.len() as u32);
+                free.foreign = free.foreign.saturating_sub(u32::from(node.foreign_gpus()));
                 if node.slots.is_empty() {
                     free.bare.remove(&bare(node));
                 }

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! work done    (queue, GPUs) -> histogram of durations, four buckets an octave
+//!              (queue, GPUs, family) -> the same, of the families of which work was done last
 //! node ready   offering      -> the last 16 boots
 //! node gone    offering      -> time on spot, and how often that ended by the cloud's hand
 //! node taken   pool          -> the gap to the one taken before it
@@ -11,7 +12,7 @@
 //! Never: grows with the number of jobs. Never keeps what a try counted that was taken back.
 
 use crate::ids::{OfferingId, PoolId, QueueId};
-use crate::job::Gang;
+use crate::job::{Gang, JobSpec};
 use crate::units::{Span, Timestamp};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -25,6 +26,8 @@ const ENOUGH_BOOTS: usize = 4;
 const FULL: u32 = 1024;
 /// 64-bit milliseconds are fewer than 2^55 seconds: four buckets for each of 55 octaves.
 const BUCKETS: u8 = 220;
+/// Families of work whose durations are remembered by themselves. Beyond them the one gives way of which no work was done for longest.
+const MOST_FAMILIES: usize = 512;
 /// A new gap counts one eighth, what was seen before seven: about the last eight matter.
 const WEIGHT: u64 = 8;
 
@@ -35,6 +38,29 @@ pub struct ObservedStats {
     boots: BTreeMap<OfferingId, VecDeque<Span>>,
     lives: BTreeMap<OfferingId, Lives>,
     needs: BTreeMap<PoolId, NeedStats>,
+    /// A term of the state beside its bytes.
+    #[serde(skip)]
+    families: Families,
+}
+
+/// Work of a queue and size of gang, of one family: see [`crate::job::JobSpec::family`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct FamilyOfWork {
+    /// Of which queue.
+    pub queue: QueueId,
+    /// Of gangs of this size.
+    pub size: u8,
+    /// Digest of what its work has in common.
+    pub family: u64,
+}
+
+/// Durations by family, of the last so many of them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Families {
+    rows: BTreeMap<FamilyOfWork, Durations>,
+    /// Which completion was the last of each: the least gives way first.
+    last: BTreeMap<FamilyOfWork, u64>,
+    by_last: BTreeMap<u64, FamilyOfWork>,
 }
 
 /// Durations of completed work: counts by bucket.
@@ -65,14 +91,17 @@ pub struct NeedStats {
 }
 
 impl ObservedStats {
-    /// Work was done: it took so long from its beginning, restarts included.
     /// Forgets the durations of queues that are gone.
     pub(crate) fn retain_queues(&mut self, keep: impl Fn(QueueId) -> bool) {
         self.durations.retain(|(queue, _), _| keep(*queue));
+        self.families.retain(|of| keep(of.queue));
     }
 
-    pub(crate) fn completed(&mut self, queue: QueueId, gang: &Gang, lasted: Span) {
-        self.durations.entry((queue, size(gang))).or_default().add(lasted);
+    /// Work was done: it took so long from its beginning, restarts included.
+    pub(crate) fn completed(&mut self, queue: QueueId, spec: &JobSpec, lasted: Span) {
+        let size = size(&spec.gang);
+        self.durations.entry((queue, size)).or_default().add(lasted);
+        self.families.completed(FamilyOfWork { queue, size, family: spec.family() }, lasted);
     }
 
     /// A node became ready so long after it was decided on.
@@ -135,6 +164,13 @@ impl ObservedStats {
         self.durations.iter().map(|((queue, size), row)| (*queue, *size, row.counts.iter().map(|(at, n)| (*at, *n))))
     }
 
+    /// The same by family, with the number of the completion that was the last of each.
+    pub fn all_families(&self) -> impl Iterator<Item = (FamilyOfWork, u64, impl Iterator<Item = (u8, u32)> + '_)> + '_ {
+        let rows =
+            self.families.by_last.iter().filter_map(|(last, of)| Some((*of, *last, self.families.rows.get(of)?)));
+        rows.map(|(of, last, row)| (of, last, row.counts.iter().map(|(at, n)| (*at, *n))))
+    }
+
     /// The last boots of each offering, oldest first.
     pub fn all_boots(&self) -> impl Iterator<Item = (OfferingId, impl Iterator<Item = Span> + '_)> + '_ {
         self.boots.iter().map(|(offering, boots)| (*offering, boots.iter().copied()))
@@ -152,9 +188,13 @@ impl ObservedStats {
 
     /// Sets the durations of work of a queue and size, by bucket.
     pub fn recall_durations(&mut self, queue: QueueId, size: u8, counts: impl IntoIterator<Item = (u8, u32)>) {
-        let counts: BTreeMap<u8, u32> = counts.into_iter().filter(|(at, n)| *at < BUCKETS && *n > 0).collect();
-        let total = counts.values().fold(0u32, |sum, n| sum.saturating_add(*n));
-        self.durations.insert((queue, size), Durations { counts, total });
+        self.durations.insert((queue, size), Durations::of(counts));
+    }
+
+    /// Sets the durations of a family, and which completion was the last of it. Of two that name the same one the later is right.
+    pub fn recall_family(&mut self, of: FamilyOfWork, last: u64, counts: impl IntoIterator<Item = (u8, u32)>) {
+        self.families.rows.insert(of, Durations::of(counts));
+        self.families.note(of, last);
     }
 
     /// Sets the last boots of an offering, oldest first.
@@ -172,21 +212,30 @@ impl ObservedStats {
         self.needs.insert(pool, needs);
     }
 
-    /// Durations of completed work of a queue, of gangs about as large as this one.
-    pub fn durations(&self, queue: QueueId, gang: &Gang) -> Option<&Durations> {
-        self.durations.get(&(queue, size(gang)))
+    /// How much longer work like a job's goes on that has lasted `age`, in so many cases of a thousand: by what was seen of its family, or where that is
+    /// fewer than `enough` or nothing that lasted so long, of gangs of its queue about as large. `None`: too little was seen, or nothing that lasted so long.
+    pub fn residual(&self, queue: QueueId, spec: &JobSpec, age: Span, enough: u32, permille: u64) -> Option<Span> {
+        let of = self.family(queue, spec).into_iter().chain(self.durations.get(&(queue, size(&spec.gang))));
+        of.filter(|seen| seen.total >= enough).find_map(|seen| seen.residual(age, permille))
     }
 
-    /// How much longer work of a queue goes on on average that has lasted `age`: by what was seen of gangs about as large as this one, or where that
-    /// is fewer than `enough`, of all gangs of the queue. `None`: too little was seen, or nothing that lasted so long.
-    pub fn mean_residual(&self, queue: QueueId, gang: &Gang, age: Span, enough: u32) -> Option<Span> {
-        if let Some(seen) = self.durations(queue, gang).filter(|seen| seen.total >= enough) {
+    /// The same on average. Where of its size too little was seen as well it goes by all gangs of the queue.
+    pub fn mean_residual(&self, queue: QueueId, spec: &JobSpec, age: Span, enough: u32) -> Option<Span> {
+        let family = self.family(queue, spec).filter(|seen| seen.total >= enough);
+        if let Some(left) = family.and_then(|seen| mean(core::iter::once(seen), age)) {
+            return Some(left);
+        }
+        if let Some(seen) = self.durations.get(&(queue, size(&spec.gang))).filter(|seen| seen.total >= enough) {
             return mean(core::iter::once(seen), age);
         }
         let of_queue = || self.durations.range((queue, 0)..=(queue, u8::MAX)).map(|(_, seen)| seen);
         (of_queue().map(|seen| u64::from(seen.total)).sum::<u64>() >= u64::from(enough))
             .then(|| mean(of_queue(), age))
             .flatten()
+    }
+
+    fn family(&self, queue: QueueId, spec: &JobSpec) -> Option<&Durations> {
+        self.families.rows.get(&FamilyOfWork { queue, size: size(&spec.gang), family: spec.family() })
     }
 
     /// How long an offering was seen to boot, in so many cases of a thousand. `None`: too seldom so far to say.
@@ -208,7 +257,43 @@ impl ObservedStats {
     }
 }
 
+impl Families {
+    fn completed(&mut self, of: FamilyOfWork, lasted: Span) {
+        self.rows.entry(of).or_default().add(lasted);
+        let last = self.by_last.last_key_value().map_or(0, |(last, _)| last + 1);
+        self.note(of, last);
+    }
+
+    fn note(&mut self, of: FamilyOfWork, last: u64) {
+        if let Some(before) = self.last.insert(of, last) {
+            self.by_last.remove(&before);
+        }
+        if let Some(other) = self.by_last.insert(last, of).filter(|other| *other != of) {
+            self.last.remove(&other);
+            self.rows.remove(&other);
+        }
+        while self.rows.len() > MOST_FAMILIES
+            && let Some((_, oldest)) = self.by_last.pop_first()
+        {
+            self.last.remove(&oldest);
+            self.rows.remove(&oldest);
+        }
+    }
+
+    fn retain(&mut self, keep: impl Fn(&FamilyOfWork) -> bool) {
+        self.rows.retain(|of, _| keep(of));
+        self.last.retain(|of, _| keep(of));
+        self.by_last.retain(|_, of| keep(of));
+    }
+}
+
 impl Durations {
+    fn of(counts: impl IntoIterator<Item = (u8, u32)>) -> Durations {
+        let counts: BTreeMap<u8, u32> = counts.into_iter().filter(|(at, n)| *at < BUCKETS && *n > 0).collect();
+        let total = counts.values().fold(0u32, |sum, n| sum.saturating_add(*n));
+        Durations { counts, total }
+    }
+
     fn add(&mut self, lasted: Span) {
         *self.counts.entry(bucket(lasted)).or_default() += 1;
         self.total += 1;
@@ -217,11 +302,6 @@ impl Durations {
             self.counts.retain(|_, n| *n > 0);
             self.total = self.counts.values().sum();
         }
-    }
-
-    /// How many are in it.
-    pub fn total(&self) -> u32 {
-        self.total
     }
 
     /// How much longer work goes on that has lasted `age`, in so many cases of a thousand: the upper end of a bucket. `None`: nothing
@@ -272,7 +352,10 @@ fn upper(bucket: u8) -> Span {
 
 #[cfg(test)]
 mod tests {
-    use super::{Durations, Gang, ObservedStats, PoolId, QueueId, Span, Timestamp, bucket, upper};
+    use super::{
+        Durations, FamilyOfWork, Gang, JobSpec, MOST_FAMILIES, ObservedStats, PoolId, QueueId, Span, Timestamp, bucket,
+        upper,
+    };
     use crate::job::WorkerAsk;
 
     #[test]
@@ -302,7 +385,8 @@ mod tests {
     #[test]
     fn what_is_left_on_average_is_the_mean_of_those_that_last_so_long() {
         let mut seen = ObservedStats::default();
-        let gang = |gpus| Gang::Spanning { gpus, per_gpu: WorkerAsk::default() };
+        let gang =
+            |gpus| JobSpec { gang: Gang::Spanning { gpus, per_gpu: WorkerAsk::default() }, ..JobSpec::default() };
         let mean = |seen: &ObservedStats, gpus, mins| {
             seen.mean_residual(QueueId(1), &gang(gpus), Span::mins(mins), 8).map(|left| left.0 / 60_000)
         };
@@ -321,10 +405,57 @@ mod tests {
     }
 
     #[test]
+    fn work_of_a_family_is_taken_for_what_that_lasted() {
+        let by = |who: &str, models: &[&str]| JobSpec {
+            principal: who.into(),
+            models: models.iter().map(|model| (*model).into()).collect(),
+            ..JobSpec::default()
+        };
+        let (quick, slow, other) = (by("ci", &[]), by("ci", &["h100"]), by("ada", &[]));
+        let mut seen = ObservedStats::default();
+        for _ in 0..8 {
+            seen.completed(QueueId(1), &quick, Span::mins(10));
+            seen.completed(QueueId(1), &slow, Span::mins(600));
+        }
+        let mean =
+            |spec, age| seen.mean_residual(QueueId(1), spec, Span::mins(age), 8).map_or(0, |left| left.0 / 60_000);
+        let p90 =
+            |spec, age| seen.residual(QueueId(1), spec, Span::mins(age), 8, 900).map_or(0, |left| left.0 / 60_000);
+        assert!((10..=13).contains(&mean(&quick, 0)) && (10..=13).contains(&p90(&quick, 0)));
+        assert!((600..=750).contains(&mean(&slow, 0)));
+        assert!((305..=381).contains(&mean(&other, 0)), "nothing is known of it: both together");
+        assert!((500..=650).contains(&mean(&quick, 100)), "none of its family lasted so long: others did");
+        assert!((500..=650).contains(&p90(&quick, 100)));
+    }
+
+    #[test]
+    fn the_family_gives_way_of_which_nothing_was_done_for_longest() {
+        let by = |who: usize| JobSpec { principal: alloc::format!("p{who}"), ..JobSpec::default() };
+        let mut seen = ObservedStats::default();
+        for who in (0..MOST_FAMILIES).chain([0]).chain([MOST_FAMILIES]) {
+            seen.completed(QueueId(1), &by(who), Span::mins(1));
+        }
+        let has = |who| seen.family(QueueId(1), &by(who)).is_some();
+        assert!(has(0) && !has(1) && has(2) && has(MOST_FAMILIES));
+        assert_eq!(seen.all_families().count(), MOST_FAMILIES);
+        let mut again = ObservedStats::default();
+        let rows: alloc::vec::Vec<_> =
+            seen.all_families().map(|(of, last, counts)| (of, last, counts.collect::<alloc::vec::Vec<_>>())).collect();
+        rows.into_iter().rev().for_each(|(of, last, counts)| again.recall_family(of, last, counts));
+        assert_eq!(again.families, seen.families);
+        seen.retain_queues(|queue| queue != QueueId(1));
+        assert_eq!(seen.families, ObservedStats::default().families);
+        let of = |family| FamilyOfWork { queue: QueueId(1), size: 1, family };
+        again.recall_family(of(7), 3, [(9, 1)]);
+        again.recall_family(of(8), 3, [(9, 1)]);
+        assert!(again.all_families().all(|(row, ..)| row != of(7)), "one completion is of one family");
+    }
+
+    #[test]
     fn a_full_histogram_counts_each_half() {
         let mut seen = Durations::default();
         (0..5000).for_each(|_| seen.add(Span::mins(60)));
-        assert!(seen.total() < 1024);
+        assert!(seen.total < 1024);
         (0..1024).for_each(|_| seen.add(Span::mins(1)));
         let p50 = seen.residual(Span::ZERO, 500).map_or(0, |s| s.0);
         assert!(p50 < 120_000, "what is new weighs more: {p50}");

@@ -207,7 +207,7 @@ pub struct WrittenQueue {
 pub enum WrittenOrder {
     /// Who came first.
     Arrival,
-    /// Who is expected to be done soonest, by `expectedRun` or else by what work of the queue was seen to last; waiting counts, so that a job goes before all that come later by ten times that.
+    /// Who is expected to be done soonest, by `expectedRun` or else by what work of the queue was seen to last; waiting counts, so that a job goes before all that come later by twenty times that.
     ShortestExpected,
 }
 

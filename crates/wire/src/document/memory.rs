@@ -622,7 +622,7 @@ pub struct UseView {
     pub spent: Option<String>,
 }
 
-/// How long work of a queue and size lasted.
+/// How long work of a queue and size lasted, or of a family of it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DurationsView {
@@ -630,8 +630,21 @@ pub struct DurationsView {
     pub queue: String,
     /// Of gangs of this size: 0 without GPUs, then one more for each doubling.
     pub size: u8,
+    /// Of this family alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub family: Option<FamilyView>,
     /// Pairs of a bucket (four for each doubling of seconds) and how many runs were in it.
     pub counts: Vec<(u8, u32)>,
+}
+
+/// Work of one tenant, submitter, models asked for and labels that it is billed by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct FamilyView {
+    /// A digest of these.
+    pub digest: u64,
+    /// Which completion was the last of it: of too many families the one with the least gives way.
+    pub last: u64,
 }
 
 /// What was seen of an offering.
