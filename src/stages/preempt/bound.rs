@@ -4,10 +4,10 @@
 //! What nodes let in, and what has to be left beside it, is not asked here: with more gone it may be less.
 //! Never: whether all of it may be taken together, or need be. That is search.rs.
 
-use super::losses::{self, Candidates};
+use super::losses::Candidates;
 use super::search::{Way, roll_back};
 use super::{Trial, ceiling, refused};
-use crate::ids::{JobId, NodeId, OfferingId, QuotaId, TierId};
+use crate::ids::{JobId, NodeId, OfferingId, PoolId, QuotaId, TierId};
 use crate::job::Gang;
 use crate::rules::quota::quota_of;
 use crate::rules::rank::Taker;
@@ -15,6 +15,7 @@ use crate::rules::relocation::holders;
 use crate::rules::{placement, settings, supply};
 use crate::state::State;
 use crate::state::jobs::Phase;
+use crate::units::MilliGpu;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -29,35 +30,53 @@ impl Trial<'_> {
         if self.hopeless.1.contains(&profile) {
             return true;
         }
-        let runs = self.any_open_to(taker);
-        let hopeless = !runs && !ceiling::any_emptiable(self, taker);
+        let hopeless = !self.any_open_to(taker) && !ceiling::any_emptiable(self, taker);
         if hopeless {
             self.hopeless.1.insert(profile);
-        } else if !self.candidates.contains_key(&taker.pool) {
-            let found = Candidates::of(self.state(), taker.pool);
-            self.candidates.insert(taker.pool, found);
+        } else {
+            self.find_candidates(taker.pool);
         }
         hopeless
     }
 
     /// Whether anything that runs or is booked could be a taker's. Runs are looked at where the use of their queues does not rule it out.
     fn any_open_to(&mut self, taker: &Taker) -> bool {
-        if let Some(runs) = self.candidates.get(&taker.pool) {
-            return runs.any_open_to(&self.engine.state, &self.ranks, taker);
-        }
-        if !self.engine.memo.off && !losses::may_be_any(&self.engine.state, &self.ranks, taker) {
+        if !self.candidates.contains_key(&taker.pool) && rules_out(self, taker, may_be_open) {
             return false;
         }
-        let found = Candidates::of(self.state(), taker.pool);
-        let any = found.any_open_to(self.state(), &self.ranks, taker);
-        self.candidates.insert(taker.pool, found);
-        any
+        self.find_candidates(taker.pool);
+        let runs = self.candidates.get(&taker.pool);
+        runs.is_some_and(|runs| runs.any_open_to(self.state(), &self.ranks, taker))
+    }
+
+    /// Finds what may be stopped in a pool, once.
+    fn find_candidates(&mut self, pool: PoolId) {
+        if !self.candidates.contains_key(&pool) {
+            let found = Candidates::of(self.state(), pool);
+            self.candidates.insert(pool, found);
+        }
     }
 }
 
 /// Whether one of these says that a search is in vain. The audit searches all the same.
 pub(super) fn rules_out(trial: &Trial<'_>, taker: &Taker, may: fn(&Trial<'_>, &Taker) -> bool) -> bool {
     !trial.engine.memo.off && !may(trial, taker)
+}
+
+/// Whether anything in its pool could be a taker's as far as queue and tier go, before any run is looked at: by the queues that hold quota there, or if
+/// anybody runs there without, by all.
+fn may_be_open(trial: &Trial<'_>, taker: &Taker) -> bool {
+    let state = &trial.engine.state;
+    if !state.index.booked.is_empty() {
+        return true;
+    }
+    let used = state.quota.in_use().filter(|((_, pool), used)| *pool == taker.pool && *used > MilliGpu(0));
+    let mut queues: BTreeSet<QuotaId> = used.map(|((quota, _), _)| quota).collect();
+    if state.index.without_share.contains_key(&taker.pool) {
+        queues.extend(state.queues.rows().filter_map(|queue| Some(queue.rule.as_ref()?.quota)));
+    }
+    let may_yield = |quota, tier| trial.ranks.may_yield(state, taker, quota, tier);
+    queues.into_iter().any(|quota| state.index.running.keys().any(|tier| may_yield(quota, *tier)))
 }
 
 /// Whether there may be room for a taker's gang: as far as whole GPUs of nodes go, or because something might be bought. It is not asked for

@@ -79,20 +79,6 @@ impl Steady {
     }
 }
 
-/// Whether anything in its pool could be a taker's as far as queue and tier go, before any run is looked at: by the queues that hold quota there, or if
-/// anybody runs there without, by all.
-pub(super) fn may_be_any(state: &State, ranks: &Ranks, taker: &Taker) -> bool {
-    if !state.index.booked.is_empty() {
-        return true;
-    }
-    let used = state.quota.in_use().filter(|((_, pool), used)| *pool == taker.pool && *used > MilliGpu(0));
-    let mut queues: BTreeSet<QuotaId> = used.map(|((quota, _), _)| quota).collect();
-    if state.index.without_share.contains_key(&taker.pool) {
-        queues.extend(state.queues.rows().filter_map(|queue| Some(queue.rule.as_ref()?.quota)));
-    }
-    queues.into_iter().any(|quota| state.index.running.keys().any(|tier| ranks.may_yield(state, taker, quota, *tier)))
-}
-
 impl Candidates {
     pub(super) fn of(state: &State, pool: PoolId) -> Candidates {
         let mut found = Candidates::default();
