@@ -16,7 +16,7 @@
 
 use crate::ids::{JobId, OfferingId, PoolId};
 use crate::state::State;
-use crate::state::observed_stats::NeedStats;
+use crate::state::observed_stats::{FamilyOfWork, NeedStats};
 use crate::units::{HOUR_MS, Span};
 
 /// How long work takes of which that is not known.
@@ -52,8 +52,13 @@ pub(crate) fn remaining(state: &State, job: JobId, permille: u64) -> Option<Span
     if let Some(stated) = stated.filter(|stated| *stated > done) {
         return Some(stated - done);
     }
-    let seen = state.observed.residual(row.queue, spec, done, ENOUGH, permille);
+    let seen = state.observed.residual(FamilyOfWork::of(row.queue, spec), done, ENOUGH, permille);
     seen.or(stated.map(|_| Span::ZERO))
+}
+
+/// How much longer work that lasted `age` goes on in nine cases of ten, by what was seen of work like it.
+pub(crate) fn seen_p90(state: &State, of: FamilyOfWork, age: Span) -> Option<Span> {
+    state.observed.residual(of, age, ENOUGH, 900)
 }
 
 /// How long a job's work is expected to go on on average, given what of it is done: what it states, until that is used up; else what work of its queue

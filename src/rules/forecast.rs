@@ -7,6 +7,7 @@
 //!
 //! Tries are made on the undo log and rolled back. Never: decides that anything is kept.
 
+use super::ending::Ending;
 use super::launch::LaunchOption;
 use super::placement::{self, NodeScope};
 use super::reservations::Room;
@@ -28,7 +29,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 /// A run of which nothing is known is taken to last so long: longer than nearly all, so that its node is the last to be chosen.
-const UNKNOWN: Span = Span::mins(24 * 60);
+pub(crate) const UNKNOWN: Span = Span::mins(24 * 60);
 
 /// What has outlasted its estimate is expected to go on for half as long again as it has lasted, and at least for this.
 const AT_LEAST: Span = Span::mins(1);
@@ -67,45 +68,17 @@ fn least_boot(state: &State, job: JobId, pool: PoolId) -> Span {
     fits.map(|id| demand::boot_p90(state, *id)).min().unwrap_or_default()
 }
 
-/// Runs by their expected ends. Few have to be gone as a rule: only they are put in order.
-struct Runs {
-    all: Vec<(Timestamp, JobId)>,
-    in_order: usize,
-}
-
-impl Runs {
-    /// Those of so many that end first, in order.
-    fn first(&mut self, count: usize) -> &[(Timestamp, JobId)] {
-        if count > self.in_order {
-            let to = (count * 2).max(FEW).min(self.all.len());
-            let rest = &mut self.all[self.in_order..];
-            let more = to - self.in_order;
-            if more < rest.len() {
-                rest.select_nth_unstable(more);
-            }
-            rest[..more].sort_unstable();
-            self.in_order = to;
-        }
-        &self.all[..count]
-    }
-}
-
 /// The nodes where it fits with the fewest of the runs gone that end first.
 fn places(engine: &mut Engine, job: JobId, pool: PoolId) -> Option<Reservation> {
     let class = engine.state.jobs[job].class;
-    let fits = supply::fits(&engine.state, class, pool);
-    let useful = |n: &&Node| n.pool == pool && n.open() && fits.binary_search(&n.offering).is_ok();
-    let mut on: Vec<JobId> = engine.state.nodes.values().filter(useful).flat_map(|n| n.holds.iter().copied()).collect();
-    on.sort_unstable();
-    on.dedup();
-    let all = on.into_iter().map(|id| (ends(&engine.state, id).0, id)).collect();
-    let mut runs = Runs { all, in_order: 0 };
+    let mut runs = Ending::of(engine, class, pool);
     let asked = quota::share(&engine.state, class, pool);
     let (mut fails, mut works, mut found) = first_fit(engine, job, pool, &mut runs, asked)?;
     while fails + 1 < works {
         let half = fails.midpoint(works);
         let mark = engine.state.checkpoint();
-        release(&mut engine.state, runs.first(half));
+        let gone = runs.first(&engine.state, half).to_vec();
+        release(&mut engine.state, &gone);
         let fits = placement::find(engine, job, pool, NodeScope::InFlight, asked);
         engine.state.rollback(mark);
         match fits {
@@ -217,14 +190,18 @@ fn first_fit(
     engine: &mut Engine,
     job: JobId,
     pool: PoolId,
-    runs: &mut Runs,
+    runs: &mut Ending,
     asked: MilliGpu,
 ) -> Option<(usize, usize, Vec<WorkerPlace>)> {
     let mark = engine.state.checkpoint();
     let (mut gone, mut found) = (0, None);
-    while found.is_none() && gone < runs.all.len() {
-        let next = (gone * 2).clamp(gone + 1, runs.all.len());
-        release(&mut engine.state, &runs.first(next)[gone..]);
+    while found.is_none() {
+        let more = runs.first(&engine.state, (gone * 2).max(1))[gone..].to_vec();
+        if more.is_empty() {
+            break;
+        }
+        let next = gone + more.len();
+        release(&mut engine.state, &more);
         found = placement::find(engine, job, pool, NodeScope::InFlight, asked).map(|places| (gone, next, places));
         gone = next;
     }
@@ -351,7 +328,7 @@ fn empty_at(state: &State, node: &Node) -> Timestamp {
 }
 
 /// When a job is expected to give its places back, and whether an estimate says so. Always later than now.
-fn ends(state: &State, id: JobId) -> (Timestamp, bool) {
+pub(crate) fn ends(state: &State, id: JobId) -> (Timestamp, bool) {
     ends_in(state, id, 900, UNKNOWN)
 }
 

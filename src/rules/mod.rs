@@ -3,7 +3,7 @@
 //! ```text
 //! may it run      feasibility, quota, budget, batch, capacity, start_targets, protection
 //! where, with what  placement (where it fits), launch (what would hold it), supply (what can be had), purchases (what all together need),
-//!                   reservations, forecast
+//!                   reservations, forecast, ending
 //! in what order   order
 //! what is it worth  demand, idle, relocation, packing, growth, floors, replicas
 //! when            timing
@@ -16,6 +16,7 @@ pub(crate) mod batch;
 pub(crate) mod budget;
 pub(crate) mod capacity;
 pub(crate) mod demand;
+pub(crate) mod ending;
 pub(crate) mod feasibility;
 pub(crate) mod floors;
 pub(crate) mod forecast;

@@ -621,6 +621,7 @@ fn index_difference(kept: &Index, rebuilt: &Index) -> &'static str {
         (kept.by_identity != rebuilt.by_identity, "by_identity"),
         (kept.open_jobs != rebuilt.open_jobs, "open_jobs"),
         (kept.holding != rebuilt.holding, "holding"),
+        (kept.run_ends != rebuilt.run_ends, "run_ends"),
         (kept.ageing != rebuilt.ageing, "ageing"),
         (kept.replicas != rebuilt.replicas, "replicas"),
         (kept.protection_ends != rebuilt.protection_ends, "guards"),

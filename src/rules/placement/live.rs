@@ -147,14 +147,7 @@ pub(super) struct NodeMix {
 
 impl NodeMix {
     fn new(all: impl Iterator<Item = NodeKind>) -> NodeMix {
-        let mut kinds: Vec<NodeKind> = Vec::new();
-        for kind in all {
-            // Classes that ask the same are one kind here.
-            match kinds.iter_mut().find(|known| NodeKind { count: kind.count, ..**known } == kind) {
-                Some(known) => known.count += kind.count,
-                None => kinds.push(kind),
-            }
-        }
+        let kinds: Vec<NodeKind> = all.take(MOST_KINDS).collect();
         let any: u64 = kinds.iter().filter(|kind| !kind.bound).map(|kind| kind.count).sum();
         NodeMix { kinds, suited: any * SUITED / 1000 }
     }
@@ -166,21 +159,24 @@ impl NodeMix {
 
     /// F of a node of which so much is free.
     fn wasted(&self, rest: &Rest) -> i64 {
-        let mut useless = [(0u64, 0u64); MOST_KINDS];
+        let groups = rest.groups();
+        // By what is useless to it, the place of each kind that asks for no model: in one number they are put in order fastest.
+        let mut useless = [0u64; MOST_KINDS];
         let (mut found, mut sum) = (0, 0u64);
-        for kind in self.kinds.iter().take(MOST_KINDS) {
-            let wasted = rest.useless(kind);
+        for (kind, at) in self.kinds.iter().zip(0u64..) {
+            let wasted = rest.useless(&groups, kind);
             if kind.bound {
                 sum = sum.saturating_add(wasted.saturating_mul(kind.count));
             } else {
-                useless[found] = (wasted, kind.count);
+                useless[found] = wasted * MOST_KINDS as u64 + at;
                 found += 1;
             }
         }
         useless[..found].sort_unstable();
         let mut left = self.suited;
-        for (wasted, count) in &useless[..found] {
-            let counted = left.min(*count);
+        for both in &useless[..found] {
+            let (wasted, at) = (both / MOST_KINDS as u64, both % MOST_KINDS as u64);
+            let counted = left.min(self.kinds[at as usize].count);
             sum = sum.saturating_add(wasted.saturating_mul(counted));
             left -= counted;
             if left == 0 {
@@ -199,6 +195,12 @@ pub(super) struct Rest {
     free: u64,
     cpu: MilliCpu,
     mem: Mib,
+}
+
+/// How many GPUs of a node have how much free: those with nothing free left out.
+struct Groups {
+    of: [(u16, u16); MOST_GPUS],
+    count: usize,
 }
 
 impl Rest {
@@ -227,19 +229,34 @@ impl Rest {
         self
     }
 
+    /// Its GPUs by what of each is free.
+    fn groups(&self) -> Groups {
+        let mut groups = Groups { of: [(0, 0); MOST_GPUS], count: 0 };
+        for free in self.gpus[..self.count].iter().filter(|free| **free > 0) {
+            match groups.of[..groups.count].iter_mut().find(|group| group.0 == *free) {
+                Some(group) => group.1 += 1,
+                None => {
+                    groups.of[groups.count] = (*free, 1);
+                    groups.count += 1;
+                }
+            }
+        }
+        groups
+    }
+
     /// Twice the free share that is of no use to a kind: what it could not use now, and what is left when as many as may be are here.
-    fn useless(&self, kind: &NodeKind) -> u64 {
+    fn useless(&self, groups: &Groups, kind: &NodeKind) -> u64 {
         let (asks, share) = (u64::from(kind.asks.gpus), kind.asks.share.max(1));
         if !kind.holds || self.cpu < kind.cpu || self.mem < kind.mem {
             return 2 * self.free;
         }
         let (mut good, mut small, mut takes) = (0u64, 0u64, 0u64);
-        for free in &self.gpus[..self.count] {
+        for (free, gpus) in &groups.of[..groups.count] {
             if *free < share {
-                small += u64::from(*free);
+                small += u64::from(*free) * u64::from(*gpus);
             } else {
-                good += 1;
-                takes += u64::from(*free / share);
+                good += u64::from(*gpus);
+                takes += u64::from(*free / share) * u64::from(*gpus);
             }
         }
         if good < asks {
@@ -268,16 +285,20 @@ mod tests {
         NodeKind { asks, cpu: MilliCpu(cpu), mem: Mib(0), count, bound: false, holds: true }
     }
 
+    fn useless(rest: Rest, kind: &NodeKind) -> u64 {
+        rest.useless(&rest.groups(), kind)
+    }
+
     #[test]
     fn a_gpu_without_cpu_is_of_no_use() {
         let one = kind(1, 1000, 8_000, 1);
-        assert_eq!(rest(&[1000, 1000], 16_000).useless(&one), 0);
+        assert_eq!(useless(rest(&[1000, 1000], 16_000), &one), 0);
         // One more goes there, and then the other GPU is lost.
-        assert_eq!(rest(&[1000, 1000], 15_999).useless(&one), 1000);
-        assert_eq!(rest(&[1000, 1000], 7_999).useless(&one), 4000);
-        assert_eq!(rest(&[1000, 400], 16_000).useless(&one), 800, "the rest of a GPU in part taken, twice");
-        assert_eq!(rest(&[1000, 0], 16_000).useless(&kind(2, 1000, 0, 1)), 2000, "too few GPUs");
-        assert_eq!(rest(&[900, 500], 99_000).useless(&kind(1, 450, 1_000, 1)), 50, "three of them leave 50");
+        assert_eq!(useless(rest(&[1000, 1000], 15_999), &one), 1000);
+        assert_eq!(useless(rest(&[1000, 1000], 7_999), &one), 4000);
+        assert_eq!(useless(rest(&[1000, 400], 16_000), &one), 800, "the rest of a GPU in part taken, twice");
+        assert_eq!(useless(rest(&[1000, 0], 16_000), &kind(2, 1000, 0, 1)), 2000, "too few GPUs");
+        assert_eq!(useless(rest(&[900, 500], 99_000), &kind(1, 450, 1_000, 1)), 50, "three of them leave 50");
     }
 
     #[test]

@@ -9,17 +9,18 @@
 //! work of late could use up CPU or memory before GPUs (live.rs), nodes differ in these too, and the tightest that take the worker are compared, of
 //! those with nothing on them one of each offering. Never: more than that, but for services and for what has to be close together.
 
-use super::live::{NodeMix, Rest};
+use super::live::{LiveMix, NodeMix, Rest};
 use super::room::{self, part_of, takes};
 use super::spread::ReplicaSpread;
 use super::{Ask, fragment, ranks, spare, topology};
 use crate::catalog::Offering;
 use crate::effect::WorkerPlace;
-use crate::ids::{NodeId, OfferingId};
+use crate::ids::{NodeId, OfferingId, PoolId};
 use crate::state::State;
 use crate::state::index::{Free, digits};
 use crate::state::nodes::Node;
 use crate::units::{Mib, MilliCpu, Rate};
+use core::cell::OnceCell;
 
 /// Nodes of an offering that are compared by CPU and memory, those with a GPU in use and those with GPUs free each, the tightest first. It bounds what
 /// one decision takes; with 64, a model of it on Alibaba's pods took twice the time and packed no better (95.7 instead of 95.8 % allocated).
@@ -63,6 +64,21 @@ struct OfferingNodes<'a> {
     rank: u8,
 }
 
+/// The mix as nodes of an offering see it, made when the first of them is looked at.
+struct LazyMix<'a> {
+    live: &'a LiveMix,
+    state: &'a State,
+    pool: PoolId,
+    offering: OfferingId,
+    made: OnceCell<NodeMix>,
+}
+
+impl LazyMix<'_> {
+    fn get(&self) -> &NodeMix {
+        self.made.get_or_init(|| self.live.on(self.state, self.pool, self.offering))
+    }
+}
+
 /// The best place for one worker.
 pub(super) fn one(state: &State, offerings: &[OfferingId], ask: &Ask<'_>) -> Option<WorkerPlace> {
     let counts = ask.service.map(|service| ReplicaSpread::of(state, ask.pool, service));
@@ -72,7 +88,7 @@ pub(super) fn one(state: &State, offerings: &[OfferingId], ask: &Ask<'_>) -> Opt
         let Some(free) = state.index.free.get(&(ask.pool, *id)) else {
             continue;
         };
-        let mixed = live.map(|live| live.on(state, ask.pool, *id));
+        let mixed = live.map(|live| LazyMix { live, state, pool: ask.pool, offering: *id, made: OnceCell::new() });
         for rank in ranks(ask.scope) {
             let nodes = OfferingNodes { free, offer: &state.offerings[id.index()].offer, rank };
             if free.bare.len() == free.whole.len() {
@@ -177,7 +193,7 @@ impl Best<'_> {
     }
 
     /// A GPU in use that still has room for the share, on the tightest nodes that have one.
-    fn parts_by_mix(&mut self, nodes: OfferingNodes<'_>, mix: &NodeMix) {
+    fn parts_by_mix(&mut self, nodes: OfferingNodes<'_>, mix: &LazyMix<'_>) {
         let Some(share) = self.ask.share.filter(|share| *share < 1000) else { return };
         let (mut seen, mut looked_at) = (None, 0);
         let all = (nodes.rank, share, NodeId(0), 0)..(nodes.rank + 1, 0, NodeId(0), 0);
@@ -204,7 +220,7 @@ impl Best<'_> {
     }
 
     /// GPUs with nothing on them, on the tightest nodes that have enough; of nodes with nothing on them on the first.
-    fn whole_by_mix(&mut self, nodes: OfferingNodes<'_>, mix: &NodeMix) {
+    fn whole_by_mix(&mut self, nodes: OfferingNodes<'_>, mix: &LazyMix<'_>) {
         let Some(share) = self.ask.share else { return };
         let (asks, gpus) = (self.ask.each.gpus, nodes.offer.gpus);
         let large = spare::large(gpus, asks);
@@ -237,9 +253,9 @@ impl Best<'_> {
     }
 
     /// How fragmentation grows where it takes a share of these GPUs of a node.
-    fn grows(&self, node: &Node, mix: &NodeMix, gpus: u64, share: u16) -> i64 {
+    fn grows(&self, node: &Node, mix: &LazyMix<'_>, gpus: u64, share: u16) -> i64 {
         let before = Rest::of(node);
-        mix.grows(&before, &before.without(gpus, share, self.ask.each.cpu, self.ask.each.mem))
+        mix.get().grows(&before, &before.without(gpus, share, self.ask.each.cpu, self.ask.each.mem))
     }
 
     /// GPUs with nothing on them.

@@ -6,6 +6,7 @@
 use super::holds;
 use crate::cluster::{Cluster, Mode};
 use crate::making::{self, ask, workers};
+use core::sync::atomic::{AtomicUsize, Ordering};
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::decision::Decision;
 use forebay_kernel::event::{Event, GoneWhy, LaunchError};
@@ -78,6 +79,51 @@ fn single_gpus_reserve_nothing() {
         prop_assert_eq!(made, 0);
         Ok(())
     });
+}
+
+/// Comes so long after the one before, works so long, asks so many GPUs, says how long or nothing, may run so long, and whose it is.
+type Mixed = (u64, u64, u16, bool, Option<u64>, u8);
+
+/// A reservation goes by the runs that end first. Where they are found without a look at all of them they are the same, whether their ends are
+/// stated, learned by who submits them or bounded.
+#[test]
+fn what_ends_first_is_found_without_a_look_at_all() {
+    let limit = prop::option::weighted(0.2, 30u64..400);
+    let one = (1u64..30, 10u64..900, 1u16..5, prop::bool::weighted(0.3), limit, 0u8..3);
+    let stream = prop::collection::vec(one, 40..90);
+    let made = AtomicUsize::new(0);
+    holds("what_ends_first_is_found", 120, &(stream, 4u32..10, 6usize..14), |(stream, nodes, every)| {
+        let live = |mode| {
+            let mut policy = making::policy(vec![making::offering("spot", CapacityType::Spot, 4, 1)]);
+            policy.limits.nodes = Some(nodes);
+            let mut world = Cluster::new(policy);
+            world.mode = mode;
+            for (n, job) in stream.iter().enumerate() {
+                world.run_until(world.now + job.0 * 1000);
+                world.work.insert(format!("s{n}"), job.1 * 1000 * u64::from(job.5 + 1));
+                world.submit(mixed(n, *job, every, nodes));
+            }
+            world.run_until(world.now + 2 * 3_600_000);
+            world
+        };
+        let (one, plain) = (live(Mode::Quick), live(Mode::NoMemos));
+        for (a, b) in one.log.batches.iter().zip(&plain.log.batches) {
+            prop_assert_eq!(&a.decisions, &b.decisions, "at {}", a.tick.now.0);
+        }
+        let reserves = |d: &&Decision| matches!(d, Decision::MakeReservation { .. });
+        made.fetch_add(one.log.batches.iter().flat_map(|b| &b.decisions).filter(reserves).count(), Ordering::Relaxed);
+        Ok(())
+    });
+    assert!(made.into_inner() > 0, "nothing was reserved");
+}
+
+fn mixed(n: usize, (_, work, gpus, says, limit, whose): Mixed, every: usize, nodes: u32) -> JobSpec {
+    let gang = if n.is_multiple_of(every) { workers(nodes / 2 + 1, ask(gpus)) } else { workers(1, ask(gpus)) };
+    let mut spec = making::job(&format!("s{n}"), gang);
+    spec.principal = format!("p{whose}");
+    spec.expected = says.then_some(Span::secs(work));
+    spec.max_run = limit.map(Span::secs);
+    spec
 }
 
 #[test]

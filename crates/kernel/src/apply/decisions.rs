@@ -265,7 +265,7 @@ fn replicate(state: &mut State, service: JobId) {
         start_target.when_late = WhenLate::Wait;
     }
     state.counters.replicas += 1;
-    state.index.job_in(&job);
+    state.index.job_in(&job, &spec);
     state.specs.push(SharedSpec::new(spec));
     let _ = state.jobs.push(job);
 }

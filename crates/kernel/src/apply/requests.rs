@@ -98,7 +98,7 @@ fn accept(state: &mut State, spec: &JobSpec) -> JobId {
     });
     let class = state.class_id(shape);
     let job = new_job(state, id, class, spec);
-    state.index.job_in(&job);
+    state.index.job_in(&job, spec);
     state.index.by_identity.insert((spec.tenant.clone(), spec.subject.clone()), id);
     if let Some(rule) = spec.service {
         state.services.insert(id, ServiceState::new(rule, state.now));

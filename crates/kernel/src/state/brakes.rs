@@ -196,9 +196,9 @@ impl State {
             let changed: BTreeSet<QueueId> = held.symmetric_difference(&self.index.held_queues).copied().collect();
             let waits = |id: &JobId| self.jobs[*id].phase == Phase::Queued && changed.contains(&self.jobs[*id].queue);
             let waiting: Vec<JobId> = self.index.open_jobs.iter().copied().filter(waits).collect();
-            waiting.iter().for_each(|id| self.index.row_out(&self.jobs[*id]));
+            waiting.iter().for_each(|id| self.index.row_out(&self.jobs[*id], &self.specs[*id]));
             self.index.held_queues = held;
-            waiting.iter().for_each(|id| self.index.row_in(&self.jobs[*id]));
+            waiting.iter().for_each(|id| self.index.row_in(&self.jobs[*id], &self.specs[*id]));
         }
         let mut closed = Vec::new();
         let differs = |node: &&super::nodes::Node| node.cordoned != self.is_cordoned(node.id, node.pool);

@@ -11,10 +11,12 @@ use super::nodes::{Node, NodePhase, Purchase};
 use super::pending_cancels::PendingCancelKey;
 use super::positions::QueuePositions;
 use super::replica_counts::ReplicaCounts;
+use super::run_ends::RunEnds;
 use super::table::Table;
 use super::{Class, State};
 use crate::decision::{EffectOf, Outcome, StopCause};
 use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId, QueueId, TierId};
+use crate::job::JobSpec;
 use crate::reason::Reason;
 use crate::units::{Mib, MilliCpu, MilliGpu, Span, Timestamp};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -88,6 +90,8 @@ pub struct Index {
     pub open_jobs: BTreeSet<JobId>,
     /// Jobs that are over and have not left the state, in the order of their ends.
     pub finished: BTreeSet<(Timestamp, JobId)>,
+    /// Jobs that hold places, by pool and by what tells which of them end first.
+    pub run_ends: RunEnds,
     /// Jobs that hold places, by class.
     pub holding: BTreeMap<ClassId, BTreeSet<JobId>>,
     /// What a point of priority is worth in waiting, under the policy in force.
@@ -208,8 +212,8 @@ impl Index {
         for (id, class) in state.classes.iter() {
             index.lines.class_in(id, &class.shape);
         }
-        for job in state.jobs.rows() {
-            index.job_in(job);
+        for (id, job) in state.jobs.iter() {
+            index.job_in(job, &state.specs[id]);
         }
         for (job, spec) in state.jobs().filter(|(job, _)| job.service.is_none()) {
             // The latest job of an identity is the one that counts.
@@ -238,14 +242,14 @@ impl Index {
     }
 
     /// A job comes.
-    pub(crate) fn job_in(&mut self, job: &Job) {
+    pub(crate) fn job_in(&mut self, job: &Job, spec: &JobSpec) {
         self.recount(None, counts_as(job));
-        self.row_in(job);
+        self.row_in(job, spec);
     }
 
     /// A job leaves.
-    pub(super) fn job_out(&mut self, job: &Job) {
-        self.row_out(job);
+    pub(super) fn job_out(&mut self, job: &Job, spec: &JobSpec) {
+        self.row_out(job, spec);
         self.recount(counts_as(job), None);
     }
 
@@ -258,7 +262,8 @@ impl Index {
     }
 
     /// A row of a job that stays, as it is now.
-    pub(super) fn row_in(&mut self, job: &Job) {
+    pub(super) fn row_in(&mut self, job: &Job, spec: &JobSpec) {
+        self.run_ends.add(job, spec);
         match job.phase {
             Phase::Queued if self.held_queues.contains(&job.queue) => _ = self.held_back.insert(job.id),
             Phase::Queued => self.queued_in(job),
@@ -326,7 +331,8 @@ impl Index {
     }
 
     /// A row of a job that stays, as it was.
-    pub(super) fn row_out(&mut self, job: &Job) {
+    pub(super) fn row_out(&mut self, job: &Job, spec: &JobSpec) {
+        self.run_ends.remove(job, spec);
         match job.phase {
             Phase::Queued if self.held_queues.contains(&job.queue) => _ = self.held_back.remove(&job.id),
             Phase::Queued => self.queued_out(job),
@@ -597,11 +603,11 @@ impl State {
         }
         let open: alloc::vec::Vec<JobId> = self.index.open_jobs.iter().copied().collect();
         for id in &open {
-            self.index.row_out(&self.jobs[*id]);
+            self.index.row_out(&self.jobs[*id], &self.specs[*id]);
         }
         self.index.ageing = ageing;
         for id in &open {
-            self.index.row_in(&self.jobs[*id]);
+            self.index.row_in(&self.jobs[*id], &self.specs[*id]);
         }
     }
 }

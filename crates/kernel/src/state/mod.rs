@@ -32,6 +32,7 @@ pub mod quota;
 pub mod replica_counts;
 pub mod reservations;
 pub mod retire;
+pub mod run_ends;
 pub mod services;
 pub mod shares;
 pub mod streaks;
@@ -600,11 +601,11 @@ impl State {
         let row = &mut self.jobs[id];
         self.undo.note(|| Was::Job(Box::new(row.clone())));
         let counted = index::counts_as(row);
-        self.index.row_out(row);
+        self.index.row_out(row, &self.specs[id]);
         let held_since = row.holds_since();
         edit(row);
         row.start_by = start_by(row, &self.specs[id], &self.classes[row.class]);
-        self.index.row_in(row);
+        self.index.row_in(row, &self.specs[id]);
         self.index.recount(counted, index::counts_as(row));
         let turns = held_since.zip(row.holds_since()).is_some_and(|(was, is)| was != is);
         if turns && row.pool.is_some_and(|pool| self.has_quotas(pool)) {

@@ -214,6 +214,7 @@ impl Node {
 
     /// Those that are left to us, as a mask: what others hold is taken to be the last of them, for nobody says which they are.
     #[must_use]
+    #[inline]
     pub fn whole_mask(&self) -> u64 {
         if self.partition.is_some() {
             return 0;
@@ -241,6 +242,7 @@ impl Node {
 
     /// CPU that neither workers nor others hold, and that is for work.
     #[must_use]
+    #[inline]
     pub fn cpu_left(&self) -> MilliCpu {
         let foreign = self.owned.as_ref().map_or(0, |owned| owned.foreign.cpu.0);
         MilliCpu(self.cpu_free.0.saturating_sub(foreign).saturating_sub(self.reserve.cpu.0))
@@ -248,6 +250,7 @@ impl Node {
 
     /// Memory that neither workers nor others hold, and that is for work.
     #[must_use]
+    #[inline]
     pub fn mem_left(&self) -> Mib {
         let foreign = self.owned.as_ref().map_or(0, |owned| owned.foreign.mem.0);
         Mib(self.mem_free.0.saturating_sub(foreign).saturating_sub(self.reserve.mem.0))

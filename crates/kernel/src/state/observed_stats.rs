@@ -54,6 +54,14 @@ pub struct FamilyOfWork {
     pub family: u64,
 }
 
+impl FamilyOfWork {
+    /// That of a job's work.
+    #[must_use]
+    pub fn of(queue: QueueId, spec: &JobSpec) -> FamilyOfWork {
+        FamilyOfWork { queue, size: size(&spec.gang), family: spec.family() }
+    }
+}
+
 /// Durations by family, of the last so many of them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Families {
@@ -99,9 +107,9 @@ impl ObservedStats {
 
     /// Work was done: it took so long from its beginning, restarts included.
     pub(crate) fn completed(&mut self, queue: QueueId, spec: &JobSpec, lasted: Span) {
-        let size = size(&spec.gang);
-        self.durations.entry((queue, size)).or_default().add(lasted);
-        self.families.completed(FamilyOfWork { queue, size, family: spec.family() }, lasted);
+        let of = FamilyOfWork::of(queue, spec);
+        self.durations.entry((queue, of.size)).or_default().add(lasted);
+        self.families.completed(of, lasted);
     }
 
     /// A node became ready so long after it was decided on.
@@ -214,8 +222,8 @@ impl ObservedStats {
 
     /// How much longer work like a job's goes on that has lasted `age`, in so many cases of a thousand: by what was seen of its family, or where that is
     /// fewer than `enough` or nothing that lasted so long, of gangs of its queue about as large. `None`: too little was seen, or nothing that lasted so long.
-    pub fn residual(&self, queue: QueueId, spec: &JobSpec, age: Span, enough: u32, permille: u64) -> Option<Span> {
-        let of = self.family(queue, spec).into_iter().chain(self.durations.get(&(queue, size(&spec.gang))));
+    pub fn residual(&self, of: FamilyOfWork, age: Span, enough: u32, permille: u64) -> Option<Span> {
+        let of = self.families.rows.get(&of).into_iter().chain(self.durations.get(&(of.queue, of.size)));
         of.filter(|seen| seen.total >= enough).find_map(|seen| seen.residual(age, permille))
     }
 
@@ -235,7 +243,7 @@ impl ObservedStats {
     }
 
     fn family(&self, queue: QueueId, spec: &JobSpec) -> Option<&Durations> {
-        self.families.rows.get(&FamilyOfWork { queue, size: size(&spec.gang), family: spec.family() })
+        self.families.rows.get(&FamilyOfWork::of(queue, spec))
     }
 
     /// How long an offering was seen to boot, in so many cases of a thousand. `None`: too seldom so far to say.
@@ -343,6 +351,15 @@ fn bucket(span: Span) -> u8 {
     (octave * 4) as u8 + (quarter & 3) as u8
 }
 
+/// The least age of which the same is said as of this one, but for what has passed since: work of both is expected to end at the same age.
+#[must_use]
+pub fn told_alike_from(age: Span) -> Span {
+    let at = bucket(age);
+    let (octave, quarter) = (at / 4, u64::from(at % 4));
+    // The first second counts with nothing.
+    if at == 0 { Span::ZERO } else { Span::secs((((4 + u128::from(quarter)) << octave).div_ceil(4)) as u64) }
+}
+
 /// The first moment past a bucket.
 fn upper(bucket: u8) -> Span {
     let (octave, quarter) = (bucket / 4, u128::from(bucket % 4));
@@ -354,7 +371,7 @@ fn upper(bucket: u8) -> Span {
 mod tests {
     use super::{
         Durations, FamilyOfWork, Gang, JobSpec, MOST_FAMILIES, ObservedStats, PoolId, QueueId, Span, Timestamp, bucket,
-        upper,
+        told_alike_from, upper,
     };
     use crate::job::WorkerAsk;
 
@@ -364,6 +381,9 @@ mod tests {
             let at = bucket(Span(ms));
             assert!(upper(at) > Span(ms) || ms == u64::MAX, "{ms}");
             assert!(ms < 4000 || upper(at).0 - ms <= ms / 4 + 1000 || ms == u64::MAX, "{ms}");
+            let least = told_alike_from(Span(ms));
+            assert!(least.0 <= ms && bucket(least) == at, "{ms}");
+            assert!(least.0 == 0 || bucket(Span(least.0 - 1)) < at, "{ms}");
         }
     }
 
@@ -419,8 +439,9 @@ mod tests {
         }
         let mean =
             |spec, age| seen.mean_residual(QueueId(1), spec, Span::mins(age), 8).map_or(0, |left| left.0 / 60_000);
-        let p90 =
-            |spec, age| seen.residual(QueueId(1), spec, Span::mins(age), 8, 900).map_or(0, |left| left.0 / 60_000);
+        let p90 = |spec, age| {
+            seen.residual(FamilyOfWork::of(QueueId(1), spec), Span::mins(age), 8, 900).map_or(0, |left| left.0 / 60_000)
+        };
         assert!((10..=13).contains(&mean(&quick, 0)) && (10..=13).contains(&p90(&quick, 0)));
         assert!((600..=750).contains(&mean(&slow, 0)));
         assert!((305..=381).contains(&mean(&other, 0)), "nothing is known of it: both together");

@@ -100,8 +100,8 @@ impl State {
         } else {
             self.counters.replicas_retired += 1;
         }
-        self.index.job_out(&job);
         let Some(spec) = self.specs.remove(id) else { return };
+        self.index.job_out(&job, &spec);
         let identity = (spec.tenant.clone(), spec.subject.clone());
         if job.service.is_none() && self.index.by_identity.get(&identity) == Some(&id) {
             self.index.by_identity.remove(&identity);

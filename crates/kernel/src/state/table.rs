@@ -100,6 +100,7 @@ impl<K: RowId, T> Table<K, T> {
 
     /// The row of an id, if it is there.
     #[must_use]
+    #[inline]
     pub fn get(&self, id: K) -> Option<&T> {
         let number = id.number();
         let chunk = &self.chunks[self.position(number / CHUNK).ok()?].1;
@@ -248,6 +249,7 @@ impl<K: RowId, T> Index<K> for Table<K, T> {
     type Output = T;
 
     /// The row of an id that the state itself names. Ids from outside go through [`Table::get`].
+    #[inline]
     fn index(&self, id: K) -> &T {
         match self.get(id) {
             Some(row) => row,

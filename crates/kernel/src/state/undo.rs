@@ -139,8 +139,8 @@ impl State {
             Was::Job(job) => {
                 let at = job.id;
                 let now = &self.jobs[at];
-                self.index.row_out(now);
-                self.index.row_in(&job);
+                self.index.row_out(now, &self.specs[at]);
+                self.index.row_in(&job, &self.specs[at]);
                 self.index.recount(counts_as(now), counts_as(&job));
                 self.jobs[at] = *job;
             }
