@@ -1,7 +1,7 @@
-//! Packing: nodes of a pool whose work fits on what is free of its other nodes, so that they can go.
+//! Packing: bought nodes of a pool whose work fits on what is free of other nodes, of it or of pools that the work would be asked for before, so that they can go.
 //!
 //! ```text
-//! the node with the least on it first: each of its jobs, the largest first, goes whole to the fullest node that takes it
+//! the node with the least on it first: each of its jobs, the largest first, goes whole to the fullest node that takes it, in the first of its pools that has one
 //! the node's price over the time that its use is expected to go on  >=  worthIt x twice that price x (boot + restart)
 //! ```
 //!
@@ -9,10 +9,11 @@
 //! the usual time between needs for an empty node, and less the time for which the policy keeps idle nodes. Where the places are taken by others before
 //! the work has saved, it waits or is bought for, as any other does; it may find others as good. Source: consolidation by deletion in Karpenter.
 //!
-//! Never: onto a node with nothing on it, which goes by itself, or onto a dearer one; a gang over several nodes; work that may not be stopped at
-//! once; work with a deadline onto spot; where a queue has a start target of less than two boots: free places are what it starts on in time.
+//! Never: onto a bought node with nothing on it, which goes by itself, or onto a dearer one; behind a pool where the work would be bought for; a gang over
+//! several nodes; work that may not be stopped at once; work with a deadline onto spot; where a queue has a start target of less than two boots: free places
+//! are what it starts on in time.
 
-use super::relocation::{LONGEST_HORIZON, holders, is_admitted_again, movable};
+use super::relocation::{LONGEST_HORIZON, goes_to, holders, movable, pools_before};
 use super::{capacity, demand, floors, placement, protection, reservations, settings, slack, supply};
 use crate::catalog::CapacityType;
 use crate::effect::WorkerPlace;
@@ -25,7 +26,7 @@ use crate::state::jobs::Phase;
 use crate::state::nodes::{Node, NodePhase};
 use crate::state::places::Hold;
 use crate::units::{MilliGpu, Rate, Span};
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -39,42 +40,76 @@ pub(crate) struct Packed {
     pub takes: BTreeSet<NodeId>,
 }
 
-/// At most so many nodes of a pool that can go.
-pub(crate) fn found(engine: &mut Engine, pool: PoolId, rules: Consolidation, most: u64) -> Packed {
-    let mut packed = Packed::default();
+/// Finds at most so many nodes of a pool that can go, beside those that were found before in others. Returns how many.
+pub(crate) fn find(engine: &mut Engine, pool: PoolId, rules: Consolidation, most: u64, packed: &mut Packed) -> u64 {
     let state = &engine.state;
+    let before = packed.leaves.len();
     let kept = settings::pool(state, pool).map_or(0, |rules| rules.emptied_above(state.now));
     // A job whose place is taken meanwhile could not be bought for; and where more empty nodes are kept than there are, another would be bought.
     if supply::no_purchase(state, pool).is_some() || kept > floors::filled(state, pool) {
-        return packed;
+        return 0;
     }
     let in_use =
         |node: &&Node| node.pool == pool && node.phase == NodePhase::Ready && node.open() && !node.holds.is_empty();
     let mut nodes: Vec<&Node> = state.bought_nodes().filter(in_use).collect();
     nodes.sort_unstable_by_key(|node| (Reverse(free(node)), node.holds.len(), Reverse(node.price), node.id));
-    let soonest = shortest_target(state, pool);
     let may_go = |node: &Node| {
-        let in_time = soonest.is_none_or(|within| within >= demand::boot_p90(state, node.offering).times(2));
-        in_time && node.reserved.is_empty() && !reservations::keeps(state, node) && pays(state, node, rules)
+        let free = node.reserved.is_empty() && !reservations::keeps(state, node);
+        is_in_time(state, pool, node) && free && pays(state, node, rules)
     };
     let go: Vec<NodeId> = nodes.iter().filter(|node| may_go(node)).take(MOST_TRIED).map(|node| node.id).collect();
-    let fullest: Vec<NodeId> = nodes.iter().rev().map(|node| node.id).collect();
+    let mut targets = Targets { taken: packed.takes.clone(), fullest: BTreeMap::new() };
     let mark = engine.state.checkpoint();
     for node in go {
-        if packed.leaves.len() as u64 >= most {
+        if (packed.leaves.len() - before) as u64 >= most {
             break;
         }
         if packed.takes.contains(&node) {
             continue;
         }
         packed.leaves.push(node);
-        match others(engine, node, &fullest, &packed.leaves) {
+        match others(engine, node, &mut targets, &packed.leaves) {
             Some(takes) => packed.takes.extend(takes),
             None => _ = packed.leaves.pop(),
         }
     }
     engine.state.rollback(mark);
-    packed
+    (packed.leaves.len() - before) as u64
+}
+
+/// Nodes that may take work, by pool.
+struct Targets {
+    /// Those that take what leaves other pools: what is free of them is not known any more.
+    taken: BTreeSet<NodeId>,
+    /// The fullest first, found when a pool is asked first.
+    fullest: BTreeMap<PoolId, Vec<NodeId>>,
+}
+
+impl Targets {
+    fn of(&mut self, state: &State, pool: PoolId) -> &[NodeId] {
+        let taken = &self.taken;
+        self.fullest.entry(pool).or_insert_with(|| {
+            let keeps = settings::pool(state, pool).is_some_and(|rules| rules.emptied_above(state.now) > 0);
+            // Nobody pays less for an owned node with nothing on it, unless it stands ready for others.
+            let in_use = |node: &Node| !node.holds.is_empty() || (node.owned.is_some() && !keeps);
+            let may = |node: &&Node| {
+                node.pool == pool
+                    && node.phase == NodePhase::Ready
+                    && node.open()
+                    && in_use(node)
+                    && !taken.contains(&node.id)
+            };
+            let mut nodes: Vec<&Node> = state.nodes.values().filter(may).collect();
+            nodes.sort_unstable_by_key(|node| (free(node), Reverse(node.holds.len()), node.price, Reverse(node.id)));
+            nodes.into_iter().map(|node| node.id).collect()
+        })
+    }
+}
+
+/// Whether who has to start by a target in a pool does so after a boot of a node, if what is free is taken.
+fn is_in_time(state: &State, pool: PoolId, node: &Node) -> bool {
+    let within = shortest_target(state, pool);
+    within.is_none_or(|within| within >= demand::boot_p90(state, node.offering).times(2))
 }
 
 /// The shortest start target of a queue that a pool serves.
@@ -110,28 +145,22 @@ fn pays(state: &State, node: &Node, rules: Consolidation) -> bool {
         && node.price.over(horizon).0.saturating_mul(1000) >= cost.0.saturating_mul(u128::from(rules.worth_it))
 }
 
-/// Whether a run may be stopped now, and is one that a single node takes whole. Where it has other pools before, it might be bought for there.
+/// Whether a run may be stopped now, and is one that a single node takes whole.
 fn goes_now(state: &State, id: JobId) -> bool {
     let (row, spec) = (&state.jobs[id], &state.specs[id]);
     let shape = &state.classes[row.class].shape;
     let close = shape.within.is_some_and(|within| within.level <= Level::Nvlink);
-    let first = state.classes[row.class].fits.first().map(|fits| fits.0);
-    row.phase == Phase::Running
-        && row.pool == first
-        && protection::may_be_stopped(state, id)
-        && spec.batch.is_none()
-        && !close
+    row.phase == Phase::Running && protection::may_be_stopped(state, id) && spec.batch.is_none() && !close
 }
 
 /// The nodes that take all that is on a node, which hold it in the trial from now on. `None`: they do not, and nothing is held.
-fn others(engine: &mut Engine, node: NodeId, fullest: &[NodeId], leaves: &[NodeId]) -> Option<Vec<NodeId>> {
+fn others(engine: &mut Engine, node: NodeId, targets: &mut Targets, leaves: &[NodeId]) -> Option<Vec<NodeId>> {
     let mark = engine.state.checkpoint();
     let mut jobs = engine.state.nodes.get(&node).map(holders).unwrap_or_default();
     jobs.sort_by_key(|id| (Reverse(engine.state.jobs[*id].share), *id));
     let mut takes = Vec::new();
     for job in jobs {
-        let places = if is_admitted_again(engine, job) { other(engine, job, node, fullest, leaves) } else { None };
-        let Some(places) = places else {
+        let Some(places) = other(engine, job, node, targets, leaves) else {
             engine.state.rollback(mark);
             return None;
         };
@@ -142,13 +171,37 @@ fn others(engine: &mut Engine, node: NodeId, fullest: &[NodeId], leaves: &[NodeI
     Some(takes)
 }
 
-/// Places for all that a run has, on the fullest node that has them.
-fn other(engine: &Engine, job: JobId, from: NodeId, fullest: &[NodeId], leaves: &[NodeId]) -> Option<Vec<WorkerPlace>> {
+/// Places for all that a run has, in the first of its pools that has them, up to its own. None in one behind a pool where it would be bought for.
+fn other(
+    engine: &mut Engine,
+    job: JobId,
+    from: NodeId,
+    targets: &mut Targets,
+    leaves: &[NodeId],
+) -> Option<Vec<WorkerPlace>> {
+    let own = engine.state.nodes.get(&from)?.pool;
+    let pools: Vec<PoolId> = pools_before(&engine.state, job, own).chain([own]).collect();
+    pools.into_iter().find_map(|pool| {
+        let in_time = is_in_time(&engine.state, pool, engine.state.nodes.get(&from)?);
+        let asked = in_time && goes_to(engine, job, pool);
+        asked.then(|| places_in(engine, job, from, pool, targets.of(&engine.state, pool), leaves)).flatten()
+    })
+}
+
+/// Places for all that a run has, on the fullest node of a pool that has them.
+fn places_in(
+    engine: &Engine,
+    job: JobId,
+    from: NodeId,
+    pool: PoolId,
+    fullest: &[NodeId],
+    leaves: &[NodeId],
+) -> Option<Vec<WorkerPlace>> {
     let state = &engine.state;
     let (row, here) = (&state.jobs[job], state.nodes.get(&from)?);
     let stays = slack::to_meet(state, job).is_some() && !capacity::is_spot(state, here.offering);
     let whole = u32::try_from(row.share.0 / 1000).unwrap_or(u32::MAX);
-    let fits = supply::fits(state, row.class, here.pool);
+    let fits = supply::fits(state, row.class, pool);
     let may_take = |node: &&Node| {
         free(node) >= whole
             && node.price <= here.price
@@ -157,7 +210,7 @@ fn other(engine: &Engine, job: JobId, from: NodeId, fullest: &[NodeId], leaves: 
     };
     let nodes = fullest.iter().filter(|id| !leaves.contains(id)).filter_map(|id| state.nodes.get(id));
     let places = |node: &Node| {
-        let places = placement::on_node(engine, job, here.pool, row.share, node.id)?;
+        let places = placement::on_node(engine, job, pool, row.share, node.id)?;
         let held = places.iter().map(WorkerPlace::gpu_share).fold(MilliGpu(0), |sum, share| sum + share);
         (held >= row.share && places.len() >= row.places.len()).then_some(places)
     };

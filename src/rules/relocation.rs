@@ -9,6 +9,9 @@
 //! taken when it has been good for so long that the move pays. A move costs both nodes for a boot and a restart. Source of the rule: balanced consolidation in Karpenter,
 //! savings over disruption.
 //!
+//! Who is moved waits as any other does, and is bought for in the first of its pools that has quota for it and capacity to buy: that is what a move is judged
+//! by, and where that would be a pool behind its own it stays.
+//!
 //! Never: moves to capacity whose stock was last found wanting.
 
 use super::launch::LaunchOption;
@@ -35,9 +38,14 @@ pub(crate) enum Leaving {
     /// Their work would cost as much, or may not move.
     Stays,
     /// It would cost less elsewhere, if that can be had for long enough: so whether it can is tried.
-    Tries(Vec<OfferingId>),
-    /// They are left. What that saves an hour.
-    Leaves(Rate),
+    Tries(Vec<(PoolId, OfferingId)>),
+    /// They are left.
+    Leaves {
+        /// What that saves an hour.
+        saves: Rate,
+        /// In which pool each job on them is bought for.
+        to: Vec<(JobId, PoolId)>,
+    },
 }
 
 /// What work of a class would cost elsewhere, found once in each review.
@@ -79,10 +87,31 @@ pub(crate) fn movable(state: &State, nodes: &[NodeId]) -> Option<Vec<(JobId, Poo
     jobs.iter().all(|(id, _)| goes(*id)).then_some(jobs)
 }
 
-/// Whether a run that is moved has quota and money again: what is kept of them may be another's once it has given them back.
-pub(crate) fn is_admitted_again(engine: &mut Engine, id: JobId) -> bool {
-    let Some(pool) = engine.state.jobs[id].pool else { return false };
-    forecast::once_given_back(engine, &[id], |state| allowances::no_share(state, id, pool).is_none())
+/// Whether a run that is moved has quota and money in a pool, and would be bought for in none before it. What is kept of them may be another's once it has given
+/// them back.
+pub(crate) fn goes_to(engine: &mut Engine, id: JobId, pool: PoolId) -> bool {
+    let has_share = |state: &State, pool| allowances::no_share(state, id, pool).is_none();
+    forecast::once_given_back(engine, &[id], |state| {
+        let class = state.jobs[id].class;
+        let bought = |before| has_share(state, before) && supply::cheapest(state, class, before).is_some();
+        has_share(state, pool) && !pools_before(state, id, pool).any(bought)
+    })
+}
+
+/// The pools of a job that are asked for it before one of them, in order.
+pub(crate) fn pools_before(state: &State, id: JobId, pool: PoolId) -> impl Iterator<Item = PoolId> + '_ {
+    let pools = state.classes[state.jobs[id].class].fits.iter().map(|fits| fits.0);
+    pools.take_while(move |before| *before != pool)
+}
+
+/// What is bought for a run that is moved, in its pool or in one before it.
+fn bought_for(state: &State, id: JobId, own: PoolId, elsewhere: &mut Elsewhere) -> Option<(PoolId, LaunchOption)> {
+    let class = state.jobs[id].class;
+    let before = pools_before(state, id, own).filter(|pool| allowances::no_share(state, id, *pool).is_none());
+    before.chain([own]).find_map(|pool| {
+        let option = elsewhere.entry((class, pool)).or_insert_with(|| supply::cheapest(state, class, pool));
+        Some((pool, option.clone()?))
+    })
 }
 
 fn judged(state: &State, nodes: &[NodeId], rules: Consolidation, elsewhere: &mut Elsewhere) -> Option<Leaving> {
@@ -92,17 +121,16 @@ fn judged(state: &State, nodes: &[NodeId], rules: Consolidation, elsewhere: &mut
     let mut restart = Span::ZERO;
     let mut risk = 0u128;
     let mut good_since = Some(Timestamp::default());
-    let mut bought: Vec<OfferingId> = Vec::new();
+    let (mut bought, mut to) = (Vec::new(), Vec::new());
     // What it loses by a move in vain is more than money: it is known to be there when it goes.
     let mut dated = true;
     for (id, pool) in jobs {
         let spec = &state.specs[id];
         dated &= slack::to_meet(state, id).is_some();
-        let key = (state.jobs[id].class, pool);
-        let option = elsewhere.entry(key).or_insert_with(|| supply::cheapest(state, key.0, key.1));
-        let option = option.as_ref()?;
-        good_since = good_since.and_then(|since| Some(since.max(supply::good_since(state, option)?)));
-        bought.extend(option.counts.iter().map(|(id, _)| *id));
+        let (pool, option) = bought_for(state, id, pool, elsewhere)?;
+        good_since = good_since.and_then(|since| Some(since.max(supply::good_since(state, &option)?)));
+        bought.extend(option.counts.iter().map(|(offering, _)| (pool, *offering)));
+        to.push((id, pool));
         there = there + option.cost(state);
         risk += option.counts.iter().map(|(id, n)| at_risk(state, *id, spec.restart) * u128::from(*n)).sum::<u128>();
         restart = restart.max(spec.restart);
@@ -121,10 +149,10 @@ fn judged(state: &State, nodes: &[NodeId], rules: Consolidation, elsewhere: &mut
     };
     let good = good_since.map_or(Span::ZERO, |since| state.now.since(since));
     if pays(horizon.min(good), Spend(0)) {
-        return Some(Leaving::Leaves(saves));
+        return Some(Leaving::Leaves { saves, to });
     }
     // What trying costs: a boot of each, that nobody needs.
-    let tried = bought.iter().map(|id| state.offerings[id.index()].offer.price.over(state.usual_boot(*id)).0);
+    let tried = bought.iter().map(|(_, id)| state.offerings[id.index()].offer.price.over(state.usual_boot(*id)).0);
     let unsure = dated || good_since.is_none();
     let tries = unsure && pays(LONGEST_HORIZON, Spend(tried.sum()));
     Some(if tries { Leaving::Tries(bought) } else { Leaving::Stays })

@@ -21,8 +21,9 @@ use crate::moves;
 use crate::plan::PlanReport;
 use crate::policy::Consolidation;
 use crate::rules::launch::{self, LaunchOption};
-use crate::rules::relocation::{Elsewhere, Leaving, holders, is_admitted_again, together, worth_leaving};
-use crate::rules::{floors, idle, packing, reservations, supply};
+use crate::rules::packing::{self, Packed};
+use crate::rules::relocation::{Elsewhere, Leaving, goes_to, together, worth_leaving};
+use crate::rules::{floors, idle, reservations, supply};
 use crate::state::State;
 use crate::state::nodes::{Node, NodePhase};
 use crate::units::{HOUR_MS, Rate};
@@ -95,20 +96,20 @@ fn drain_idle(engine: &mut Engine, report: &mut PlanReport) {
 /// Nodes whose work would cost less elsewhere: one, or all of one gang.
 struct Move {
     saves: Rate,
+    /// In which pool each job on them is bought for.
+    to: Vec<(JobId, PoolId)>,
     pool: PoolId,
     nodes: Vec<NodeId>,
 }
 
 fn move_work(engine: &mut Engine, rules: Consolidation, report: &mut PlanReport) {
     let mut budgets = budgets(&engine.state, rules);
-    let mut leaves: Vec<NodeId> = Vec::new();
-    let mut takes: BTreeSet<NodeId> = BTreeSet::new();
+    let mut packed = Packed::default();
     for (pool, budget) in &mut budgets {
-        let packed = packing::found(engine, *pool, rules, budget.left);
-        budget.take(packed.leaves.len() as u64);
-        leaves.extend(packed.leaves);
-        takes.extend(packed.takes);
+        let leave = packing::find(engine, *pool, rules, budget.left, &mut packed);
+        budget.take(leave);
     }
+    let Packed { mut leaves, takes } = packed;
     let state = &engine.state;
     let mut elsewhere = Elsewhere::new();
     let mut moves: Vec<Move> = Vec::new();
@@ -121,8 +122,8 @@ fn move_work(engine: &mut Engine, rules: Consolidation, report: &mut PlanReport)
         if first && !nodes.iter().any(packed) && nodes.iter().filter_map(|id| state.nodes.get(id)).all(free) {
             match worth_leaving(state, &nodes, rules, &mut elsewhere) {
                 Leaving::Stays => {}
-                Leaving::Tries(bought) => tries.extend(bought.into_iter().map(|id| (node.pool, id))),
-                Leaving::Leaves(saves) => moves.push(Move { saves, pool: node.pool, nodes }),
+                Leaving::Tries(bought) => tries.extend(bought),
+                Leaving::Leaves { saves, to } => moves.push(Move { saves, to, pool: node.pool, nodes }),
             }
         }
     }
@@ -131,7 +132,7 @@ fn move_work(engine: &mut Engine, rules: Consolidation, report: &mut PlanReport)
         let takes = chosen.nodes.len() as u64;
         let Some(budget) = budgets.get_mut(&chosen.pool) else { continue };
         // A gang larger than what one review allows would never be moved: it goes when it is worth the most, and alone.
-        if (takes > budget.left && !budget.first) || !all_admitted_again(engine, &chosen.nodes) {
+        if (takes > budget.left && !budget.first) || !chosen.to.iter().all(|(id, pool)| goes_to(engine, *id, *pool)) {
             continue;
         }
         budget.take(takes);
@@ -144,13 +145,6 @@ fn move_work(engine: &mut Engine, rules: Consolidation, report: &mut PlanReport)
     for (pool, offering) in tries {
         try_stock(engine, pool, offering, report);
     }
-}
-
-/// Whether each run on some nodes would have quota and money again.
-fn all_admitted_again(engine: &mut Engine, nodes: &[NodeId]) -> bool {
-    let on = nodes.iter().filter_map(|id| engine.state.nodes.get(id)).flat_map(holders);
-    let jobs: BTreeSet<JobId> = on.collect();
-    jobs.into_iter().all(|id| is_admitted_again(engine, id))
 }
 
 /// Nodes that one look may take out of a pool.

@@ -75,7 +75,7 @@ fn go_on_leaving(engine: &mut Engine, id: NodeId, report: &mut PlanReport) {
     let leaving = |job: &JobId| matches!(engine.state.jobs[*job].phase, Phase::Stopping { .. });
     let nodes = together(&engine.state, node);
     let still = node.holds.iter().all(leaving)
-        || matches!(worth_leaving(&engine.state, &nodes, rules, &mut Elsewhere::new()), Leaving::Leaves(_));
+        || matches!(worth_leaving(&engine.state, &nodes, rules, &mut Elsewhere::new()), Leaving::Leaves { .. });
     if still {
         moves::leave_node(engine, id, report);
     } else {

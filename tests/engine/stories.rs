@@ -180,6 +180,9 @@ stories! {
     mig_smallest_slice
     min_share_goes_first
     min_share_is_left_alone
+    moved_home_only_to_save
+    moved_home_onto_what_is_free
+    moved_home_to_what_is_bought
     moved_only_to_where_it_may_go
     moved_only_with_its_quota
     moved_onto_what_is_free

@@ -265,6 +265,33 @@ fn full_at_the_start_then_freed_then_taken() {
     assert_eq!(world.state().counters().nodes_peak, 0);
 }
 
+/// What was bought for while others held the owned nodes comes back to them once they are free, with nothing else on them, and what was bought goes.
+#[test]
+fn bought_work_comes_home_to_owned_nodes() {
+    let comes = |price| {
+        let mut world = story();
+        let mut policy = policy(1);
+        policy.pools[1].owned.as_mut().expect("the owned pool").price = Rate(price * making::DOLLAR);
+        world.happens(Event::Configured(Box::new(policy)));
+        world.work.insert("a".into(), 36_000_000);
+        let checkpoint = making::saves(Span::secs(600), Span::secs(30));
+        world.submit(JobSpec { checkpoint, ..making::job("a", workers(1, ask(2))) });
+        world.run_until(world.now + 3_600_000);
+        let a = world.id("a").expect("a job");
+        let at_home = |world: &Cluster| {
+            let row = world.state().job(a).expect("a row").0;
+            let node = row.places.first().and_then(|place| world.state().node(place.node));
+            node.expect("it runs").owned.is_some()
+        };
+        assert!(!at_home(&world) && world.state().bought_nodes().count() == 1);
+        world.happens(Event::OwnedNodeSeen(Box::new(OwnedNode { foreign: ForeignUse::default(), ..node(0, 64) })));
+        world.run_until(world.now + 3_600_000);
+        (at_home(&world), world.state().bought_nodes().count())
+    };
+    assert_eq!(comes(1), (true, 0));
+    assert_eq!(comes(3), (false, 1), "an owned node that is said to cost more than what it runs on");
+}
+
 /// A gang that is proven dead nowhere keeps the row of its node, which takes nothing more.
 #[test]
 fn a_node_that_left_goes_with_its_last_run() {
