@@ -16,7 +16,7 @@ use super::{demand, forecast, supply};
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, NodeId, PoolId};
 use crate::state::State;
-use crate::state::observed_stats::{FamilyOfWork, told_alike_from};
+use crate::state::observed_stats::{FamilyOfWork, same_bucket_from};
 use crate::state::run_ends::{RunKey, RunsOfPool};
 use crate::units::{Span, Timestamp};
 use alloc::collections::{BTreeSet, BinaryHeap};
@@ -29,7 +29,7 @@ pub(crate) struct Ending {
     class: ClassId,
     /// Where runs are that were not looked at, by an instant before which none of them ends.
     sources: BinaryHeap<Reverse<(Timestamp, Source)>>,
-    met: BTreeSet<JobId>,
+    seen: BTreeSet<JobId>,
     /// Looked at, and not known to be next.
     found: BTreeSet<(Timestamp, JobId)>,
     in_order: Vec<(Timestamp, JobId)>,
@@ -60,23 +60,23 @@ impl Ending {
             pool,
             class,
             sources: BinaryHeap::new(),
-            met: BTreeSet::new(),
+            seen: BTreeSet::new(),
             found: BTreeSet::new(),
             in_order: Vec::new(),
         };
         if engine.memo.off {
             let nodes = state.nodes.values();
-            nodes.flat_map(|node| node.holds.iter().copied()).for_each(|id| ending.meet(state, id));
+            nodes.flat_map(|node| node.holds.iter().copied()).for_each(|id| ending.estimate(state, id));
             return ending;
         }
         let Some(runs) = state.index.run_ends.of(pool) else { return ending };
-        runs.unordered(state.now).for_each(|id| ending.meet(state, id));
+        runs.unordered(state.now).for_each(|id| ending.estimate(state, id));
         let from_now = (state.now, JobId(u64::MAX));
         let stated = runs.stated_after(from_now).map(|next| Source::Stated { next });
         let limit = runs.limit_after(from_now).map(|next| Source::Limit { next });
         let learned = runs.families().flat_map(|(by, first)| by_age(state, runs, by, first));
         let sources = learned.chain(stated).chain(limit);
-        ending.sources = sources.map(|source| Reverse((source.none_before(state.now), source))).collect();
+        ending.sources = sources.map(|source| Reverse((source.earliest_end(state.now), source))).collect();
         ending
     }
 
@@ -88,25 +88,25 @@ impl Ending {
             if let Some(next) = next {
                 self.found.remove(&next);
                 self.in_order.push(next);
-            } else if !self.look(state) {
+            } else if !self.estimate_next(state) {
                 break;
             }
         }
         &self.in_order[..count.min(self.in_order.len())]
     }
 
-    /// Looks at the next run of the source that could end soonest. `false`: there is none.
-    fn look(&mut self, state: &State) -> bool {
+    /// Estimates the next run of the source that could end soonest. `false`: there is none.
+    fn estimate_next(&mut self, state: &State) -> bool {
         let Some(Reverse((_, source))) = self.sources.pop() else { return false };
-        self.meet(state, source.next().1);
+        self.estimate(state, source.next().1);
         let runs = state.index.run_ends.of(self.pool);
         let behind = runs.and_then(|runs| source.behind(runs));
-        self.sources.extend(behind.map(|source| Reverse((source.none_before(state.now), source))));
+        self.sources.extend(behind.map(|source| Reverse((source.earliest_end(state.now), source))));
         true
     }
 
-    fn meet(&mut self, state: &State, id: JobId) {
-        if self.met.insert(id) && self.is_on_a_node(state, id) {
+    fn estimate(&mut self, state: &State, id: JobId) {
+        if self.seen.insert(id) && self.is_on_a_node(state, id) {
             self.found.insert((forecast::ends(state, id).0, id));
         }
     }
@@ -141,7 +141,7 @@ impl Source {
     }
 
     /// No run of it is expected to end before.
-    fn none_before(&self, now: Timestamp) -> Timestamp {
+    fn earliest_end(&self, now: Timestamp) -> Timestamp {
         match self {
             Source::Learned { next, of: LikeAged { lasts: Some(lasts), .. } } => next.0 + *lasts,
             // A run of which nothing is known has begun its last attempt then or later.
@@ -157,7 +157,7 @@ fn by_age(state: &State, runs: &RunsOfPool, by: FamilyOfWork, first: RunKey) -> 
     let mut next = Some(first);
     while let Some(first) = next {
         let age = state.now.since(first.0);
-        let to = state.now - told_alike_from(age);
+        let to = state.now - same_bucket_from(age);
         let lasts = demand::seen_p90(state, by, age).map(|left| age + left);
         sources.push(Source::Learned { next: first, of: LikeAged { by, to, lasts } });
         next = runs.begun_after(by, (to, JobId(u64::MAX)));

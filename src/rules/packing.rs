@@ -13,8 +13,8 @@
 //! several nodes; work that may not be stopped at once; work with a deadline onto spot; where a queue has a start target of less than two boots: free places
 //! are what it starts on in time.
 
-use super::relocation::{LONGEST_HORIZON, goes_to, holders, movable, pools_before};
-use super::{capacity, demand, floors, placement, protection, reservations, settings, slack, supply};
+use super::relocation::{Elsewhere, LONGEST_HORIZON, goes_to, holders, movable, move_share, pools_before};
+use super::{capacity, demand, floors, placement, protection, quota, reservations, settings, slack, supply};
 use crate::catalog::CapacityType;
 use crate::effect::WorkerPlace;
 use crate::engine::Engine;
@@ -40,8 +40,16 @@ pub(crate) struct Packed {
     pub takes: BTreeSet<NodeId>,
 }
 
-/// Finds at most so many nodes of a pool that can go, beside those that were found before in others. Returns how many.
-pub(crate) fn find(engine: &mut Engine, pool: PoolId, rules: Consolidation, most: u64, packed: &mut Packed) -> u64 {
+/// Finds at most so many nodes of a pool that can go, beside those that were found before in others. Returns how many. What takes their work holds it from
+/// then on, in the caller's trial.
+pub(crate) fn find(
+    engine: &mut Engine,
+    pool: PoolId,
+    rules: Consolidation,
+    most: u64,
+    packed: &mut Packed,
+    elsewhere: &mut Elsewhere,
+) -> u64 {
     let state = &engine.state;
     let before = packed.leaves.len();
     let kept = settings::pool(state, pool).map_or(0, |rules| rules.emptied_above(state.now));
@@ -53,13 +61,13 @@ pub(crate) fn find(engine: &mut Engine, pool: PoolId, rules: Consolidation, most
         |node: &&Node| node.pool == pool && node.phase == NodePhase::Ready && node.open() && !node.holds.is_empty();
     let mut nodes: Vec<&Node> = state.bought_nodes().filter(in_use).collect();
     nodes.sort_unstable_by_key(|node| (Reverse(free(node)), node.holds.len(), Reverse(node.price), node.id));
+    let soonest = shortest_target(state, pool);
     let may_go = |node: &Node| {
-        let free = node.reserved.is_empty() && !reservations::keeps(state, node);
-        is_in_time(state, pool, node) && free && pays(state, node, rules)
+        let in_time = soonest.is_none_or(|within| within >= demand::boot_p90(state, node.offering).times(2));
+        in_time && node.reserved.is_empty() && !reservations::keeps(state, node) && pays(state, node, rules)
     };
     let go: Vec<NodeId> = nodes.iter().filter(|node| may_go(node)).take(MOST_TRIED).map(|node| node.id).collect();
-    let mut targets = Targets { taken: packed.takes.clone(), fullest: BTreeMap::new() };
-    let mark = engine.state.checkpoint();
+    let mut targets = Targets { from: pool, fullest: BTreeMap::new() };
     for node in go {
         if (packed.leaves.len() - before) as u64 >= most {
             break;
@@ -68,37 +76,31 @@ pub(crate) fn find(engine: &mut Engine, pool: PoolId, rules: Consolidation, most
             continue;
         }
         packed.leaves.push(node);
-        match others(engine, node, &mut targets, &packed.leaves) {
+        match others(engine, node, &mut targets, &packed.leaves, elsewhere) {
             Some(takes) => packed.takes.extend(takes),
             None => _ = packed.leaves.pop(),
         }
     }
-    engine.state.rollback(mark);
     (packed.leaves.len() - before) as u64
 }
 
-/// Nodes that may take work, by pool.
+/// Nodes that may take the work of a pool, by their pools, the fullest first. Found when a pool is asked first.
 struct Targets {
-    /// Those that take what leaves other pools: what is free of them is not known any more.
-    taken: BTreeSet<NodeId>,
-    /// The fullest first, found when a pool is asked first.
+    from: PoolId,
     fullest: BTreeMap<PoolId, Vec<NodeId>>,
 }
 
 impl Targets {
     fn of(&mut self, state: &State, pool: PoolId) -> &[NodeId] {
-        let taken = &self.taken;
+        let own = self.from == pool;
         self.fullest.entry(pool).or_insert_with(|| {
+            if !own && !is_spare(state, pool) {
+                return Vec::new();
+            }
             let keeps = settings::pool(state, pool).is_some_and(|rules| rules.emptied_above(state.now) > 0);
             // Nobody pays less for an owned node with nothing on it, unless it stands ready for others.
             let in_use = |node: &Node| !node.holds.is_empty() || (node.owned.is_some() && !keeps);
-            let may = |node: &&Node| {
-                node.pool == pool
-                    && node.phase == NodePhase::Ready
-                    && node.open()
-                    && in_use(node)
-                    && !taken.contains(&node.id)
-            };
+            let may = |node: &&Node| node.pool == pool && node.phase == NodePhase::Ready && node.open() && in_use(node);
             let mut nodes: Vec<&Node> = state.nodes.values().filter(may).collect();
             nodes.sort_unstable_by_key(|node| (free(node), Reverse(node.holds.len()), node.price, Reverse(node.id)));
             nodes.into_iter().map(|node| node.id).collect()
@@ -106,10 +108,12 @@ impl Targets {
     }
 }
 
-/// Whether who has to start by a target in a pool does so after a boot of a node, if what is free is taken.
-fn is_in_time(state: &State, pool: PoolId, node: &Node) -> bool {
-    let within = shortest_target(state, pool);
-    within.is_none_or(|within| within >= demand::boot_p90(state, node.offering).times(2))
+/// Whether who has to start by a target in a pool does so after a boot, where what is free there is taken.
+fn is_spare(state: &State, pool: PoolId) -> bool {
+    let Some(within) = shortest_target(state, pool) else { return true };
+    let offerings = settings::pool(state, pool).map_or(&[][..], |rules| &rules.offerings);
+    let listed = offerings.iter().filter_map(|at| state.listed.get(*at as usize));
+    listed.map(|id| demand::boot_p90(state, *id)).max().is_some_and(|boot| within >= boot.times(2))
 }
 
 /// The shortest start target of a queue that a pool serves.
@@ -154,37 +158,49 @@ fn goes_now(state: &State, id: JobId) -> bool {
 }
 
 /// The nodes that take all that is on a node, which hold it in the trial from now on. `None`: they do not, and nothing is held.
-fn others(engine: &mut Engine, node: NodeId, targets: &mut Targets, leaves: &[NodeId]) -> Option<Vec<NodeId>> {
+fn others(
+    engine: &mut Engine,
+    node: NodeId,
+    targets: &mut Targets,
+    leaves: &[NodeId],
+    elsewhere: &mut Elsewhere,
+) -> Option<Vec<NodeId>> {
     let mark = engine.state.checkpoint();
     let mut jobs = engine.state.nodes.get(&node).map(holders).unwrap_or_default();
     jobs.sort_by_key(|id| (Reverse(engine.state.jobs[*id].share), *id));
     let mut takes = Vec::new();
     for job in jobs {
-        let Some(places) = other(engine, job, node, targets, leaves) else {
+        let Some((pool, places)) = other(engine, job, node, targets, leaves, elsewhere) else {
             engine.state.rollback(mark);
             return None;
         };
         takes.extend(places.iter().map(|place| place.node));
         let class = engine.state.jobs[job].class;
+        move_share(engine, job, pool, held(&places));
         engine.state.hold_places(job, class, &places, Hold::Booked);
     }
+    engine.state.commit(mark);
     Some(takes)
 }
 
-/// Places for all that a run has, in the first of its pools that has them, up to its own. None in one behind a pool where it would be bought for.
+fn held(places: &[WorkerPlace]) -> MilliGpu {
+    places.iter().map(WorkerPlace::gpu_share).fold(MilliGpu(0), |sum, share| sum + share)
+}
+
+/// Places for all that a run has, in the first of its pools that has them, up to its own. None in one behind a pool where it would be served.
 fn other(
     engine: &mut Engine,
     job: JobId,
     from: NodeId,
     targets: &mut Targets,
     leaves: &[NodeId],
-) -> Option<Vec<WorkerPlace>> {
-    let own = engine.state.nodes.get(&from)?.pool;
+    elsewhere: &mut Elsewhere,
+) -> Option<(PoolId, Vec<WorkerPlace>)> {
+    let own = targets.from;
     let pools: Vec<PoolId> = pools_before(&engine.state, job, own).chain([own]).collect();
     pools.into_iter().find_map(|pool| {
-        let in_time = is_in_time(&engine.state, pool, engine.state.nodes.get(&from)?);
-        let asked = in_time && goes_to(engine, job, pool);
-        asked.then(|| places_in(engine, job, from, pool, targets.of(&engine.state, pool), leaves)).flatten()
+        let places = places_in(engine, job, from, pool, targets.of(&engine.state, pool), leaves)?;
+        goes_to(engine, job, pool, elsewhere).then_some((pool, places))
     })
 }
 
@@ -200,19 +216,33 @@ fn places_in(
     let state = &engine.state;
     let (row, here) = (&state.jobs[job], state.nodes.get(&from)?);
     let stays = slack::to_meet(state, job).is_some() && !capacity::is_spot(state, here.offering);
-    let whole = u32::try_from(row.share.0 / 1000).unwrap_or(u32::MAX);
+    let asked = share_in(state, job, here.pool, pool);
+    let whole = u32::try_from(asked.0 / 1000).unwrap_or(u32::MAX);
     let fits = supply::fits(state, row.class, pool);
     let may_take = |node: &&Node| {
         free(node) >= whole
-            && node.price <= here.price
+            // An owned node is paid for whether it is used or not.
+            && (node.owned.is_some() || node.price <= here.price)
             && fits.binary_search(&node.offering).is_ok()
             && !(stays && capacity::is_spot(state, node.offering))
     };
     let nodes = fullest.iter().filter(|id| !leaves.contains(id)).filter_map(|id| state.nodes.get(id));
     let places = |node: &Node| {
-        let places = placement::on_node(engine, job, pool, row.share, node.id)?;
-        let held = places.iter().map(WorkerPlace::gpu_share).fold(MilliGpu(0), |sum, share| sum + share);
-        (held >= row.share && places.len() >= row.places.len()).then_some(places)
+        let places = placement::on_node(engine, job, pool, asked, node.id)?;
+        (held(&places) >= asked && places.len() >= row.places.len()).then_some(places)
     };
     nodes.filter(may_take).take(MOST_TRIED).find_map(places)
+}
+
+/// The share that a run would have in a pool with as many workers as it has in its own.
+fn share_in(state: &State, job: JobId, own: PoolId, pool: PoolId) -> MilliGpu {
+    let row = &state.jobs[job];
+    if pool == own {
+        return row.share;
+    }
+    let one = |pool| quota::share_of_one(state, row.class, pool).0;
+    match one(own) {
+        0 => row.share,
+        here => MilliGpu(row.share.0 / here * one(pool)),
+    }
 }

@@ -10,22 +10,24 @@
 //! savings over disruption.
 //!
 //! Who is moved waits as any other does, and is bought for in the first of its pools that has quota for it and capacity to buy: that is what a move is judged
-//! by, and where that would be a pool behind its own it stays.
+//! by. Where a pool before that one has free places, it would go there instead, so that it stays.
 //!
 //! Never: moves to capacity whose stock was last found wanting.
 
 use super::launch::LaunchOption;
-use super::{allowances, demand, forecast, slack, supply};
+use super::placement::{self, NodeScope};
+use super::{allowances, demand, forecast, quota, slack, supply};
 use crate::catalog::CapacityType;
 use crate::decision::DrainWhy;
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId};
 use crate::policy::Consolidation;
+use crate::reason::Reason;
 use crate::state::State;
 use crate::state::jobs::Phase;
 use crate::state::nodes::{Node, NodePhase};
 use crate::state::places::nodes_of;
-use crate::units::{HOUR_MS, Rate, Span, Spend, Timestamp};
+use crate::units::{HOUR_MS, MilliGpu, Rate, Span, Spend, Timestamp};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -43,13 +45,21 @@ pub(crate) enum Leaving {
     Leaves {
         /// What that saves an hour.
         saves: Rate,
-        /// In which pool each job on them is bought for.
-        to: Vec<(JobId, PoolId)>,
+        /// Where each job on them goes.
+        to: Vec<Destination>,
     },
 }
 
+/// What is bought for a run that is moved, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Destination {
+    pub job: JobId,
+    pub pool: PoolId,
+    pub option: LaunchOption,
+}
+
 /// What work of a class would cost elsewhere, found once in each review.
-pub(crate) type Elsewhere = BTreeMap<(ClassId, PoolId), Option<LaunchOption>>;
+pub(crate) type Elsewhere = BTreeMap<(ClassId, PoolId), Result<LaunchOption, Reason>>;
 
 /// The nodes that are left together with this one: those of its gang, where a gang over several nodes has it. In order.
 pub(crate) fn together(state: &State, node: &Node) -> Vec<NodeId> {
@@ -87,15 +97,41 @@ pub(crate) fn movable(state: &State, nodes: &[NodeId]) -> Option<Vec<(JobId, Poo
     jobs.iter().all(|(id, _)| goes(*id)).then_some(jobs)
 }
 
-/// Whether a run that is moved has quota and money in a pool, and would be bought for in none before it. What is kept of them may be another's once it has given
-/// them back.
-pub(crate) fn goes_to(engine: &mut Engine, id: JobId, pool: PoolId) -> bool {
-    let has_share = |state: &State, pool| allowances::no_share(state, id, pool).is_none();
+/// Whether a run that is moved has quota and money in a pool, and would be served in none before it. What is kept of them may be another's once it has given them
+/// back.
+pub(crate) fn goes_to(engine: &mut Engine, id: JobId, pool: PoolId, elsewhere: &mut Elsewhere) -> bool {
+    let state = &engine.state;
+    let class = state.jobs[id].class;
+    let serves = |before: &PoolId| {
+        let bought = cheapest(state, class, *before, elsewhere);
+        let bought = bought.as_ref().map_or_else(|no| no.is_tried(), |_| true);
+        let least = quota::share(state, class, *before);
+        bought || placement::find(engine, id, *before, NodeScope::InFlight, least).is_some()
+    };
+    let before: Vec<PoolId> = pools_before(state, id, pool).filter(serves).collect();
     forecast::once_given_back(engine, &[id], |state| {
-        let class = state.jobs[id].class;
-        let bought = |before| has_share(state, before) && supply::cheapest(state, class, before).is_some();
-        has_share(state, pool) && !pools_before(state, id, pool).any(bought)
+        let has_share = |pool| allowances::no_share(state, id, pool).is_none();
+        has_share(pool) && !before.into_iter().any(has_share)
     })
+}
+
+/// What a run has of quotas is taken in another pool instead, in a trial.
+pub(crate) fn move_share(engine: &mut Engine, id: JobId, to: PoolId, share: MilliGpu) {
+    let row = &engine.state.jobs[id];
+    let (queue, own, was) = (row.queue, row.pool, row.share);
+    if let Some(own) = own.filter(|own| *own != to) {
+        engine.state.give_quota_back(queue, own, was);
+        engine.state.take_quota(queue, to, share);
+    }
+}
+
+fn cheapest<'a>(
+    state: &State,
+    class: ClassId,
+    pool: PoolId,
+    elsewhere: &'a mut Elsewhere,
+) -> &'a Result<LaunchOption, Reason> {
+    elsewhere.entry((class, pool)).or_insert_with(|| supply::cheapest(state, class, pool))
 }
 
 /// The pools of a job that are asked for it before one of them, in order.
@@ -108,10 +144,15 @@ pub(crate) fn pools_before(state: &State, id: JobId, pool: PoolId) -> impl Itera
 fn bought_for(state: &State, id: JobId, own: PoolId, elsewhere: &mut Elsewhere) -> Option<(PoolId, LaunchOption)> {
     let class = state.jobs[id].class;
     let before = pools_before(state, id, own).filter(|pool| allowances::no_share(state, id, *pool).is_none());
-    before.chain([own]).find_map(|pool| {
-        let option = elsewhere.entry((class, pool)).or_insert_with(|| supply::cheapest(state, class, pool));
-        Some((pool, option.clone()?))
-    })
+    for pool in before.chain([own]) {
+        match cheapest(state, class, pool, elsewhere) {
+            Ok(option) => return Some((pool, option.clone())),
+            // Whoever waits would be bought for there once the answer comes.
+            Err(no) if no.is_tried() => return None,
+            Err(_) => {}
+        }
+    }
+    None
 }
 
 fn judged(state: &State, nodes: &[NodeId], rules: Consolidation, elsewhere: &mut Elsewhere) -> Option<Leaving> {
@@ -130,10 +171,10 @@ fn judged(state: &State, nodes: &[NodeId], rules: Consolidation, elsewhere: &mut
         let (pool, option) = bought_for(state, id, pool, elsewhere)?;
         good_since = good_since.and_then(|since| Some(since.max(supply::good_since(state, &option)?)));
         bought.extend(option.counts.iter().map(|(offering, _)| (pool, *offering)));
-        to.push((id, pool));
         there = there + option.cost(state);
         risk += option.counts.iter().map(|(id, n)| at_risk(state, *id, spec.restart) * u128::from(*n)).sum::<u128>();
         restart = restart.max(spec.restart);
+        to.push(Destination { job: id, pool, option });
     }
     let here = rows().map(|n| n.price).fold(Rate(0), |a, b| a + b);
     let risk_here = rows().map(|n| at_risk(state, n.offering, restart)).sum::<u128>();

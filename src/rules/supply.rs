@@ -49,8 +49,8 @@ pub(crate) fn only_apart(state: &State, class: ClassId, pool: PoolId) -> Option<
 }
 
 /// The cheapest capacity for one more gang of a class now, as far as is known.
-pub(crate) fn cheapest(state: &State, class: ClassId, pool: PoolId) -> Option<LaunchOption> {
-    choose(state, None, class, pool, &[], ANY).ok()
+pub(crate) fn cheapest(state: &State, class: ClassId, pool: PoolId) -> Result<LaunchOption, Reason> {
+    choose(state, None, class, pool, &[], ANY)
 }
 
 /// Since when the stock of all of an option has been found good: since the last pause after it was found wanting. `None`: it was wanting last.

@@ -16,14 +16,14 @@
 
 use crate::decision::{Decision, DrainWhy};
 use crate::engine::Engine;
-use crate::ids::{JobId, NodeId, OfferingId, PoolId};
+use crate::ids::{NodeId, OfferingId, PoolId};
 use crate::moves;
 use crate::plan::PlanReport;
 use crate::policy::Consolidation;
 use crate::rules::launch::{self, LaunchOption};
 use crate::rules::packing::{self, Packed};
-use crate::rules::relocation::{Elsewhere, Leaving, goes_to, together, worth_leaving};
-use crate::rules::{floors, idle, reservations, supply};
+use crate::rules::relocation::{Destination, Elsewhere, Leaving, goes_to, move_share, together, worth_leaving};
+use crate::rules::{floors, idle, quota, reservations, supply};
 use crate::state::State;
 use crate::state::nodes::{Node, NodePhase};
 use crate::units::{HOUR_MS, Rate};
@@ -96,22 +96,22 @@ fn drain_idle(engine: &mut Engine, report: &mut PlanReport) {
 /// Nodes whose work would cost less elsewhere: one, or all of one gang.
 struct Move {
     saves: Rate,
-    /// In which pool each job on them is bought for.
-    to: Vec<(JobId, PoolId)>,
+    to: Vec<Destination>,
     pool: PoolId,
     nodes: Vec<NodeId>,
 }
 
 fn move_work(engine: &mut Engine, rules: Consolidation, report: &mut PlanReport) {
     let mut budgets = budgets(&engine.state, rules);
-    let mut packed = Packed::default();
+    let (mut packed, mut elsewhere) = (Packed::default(), Elsewhere::new());
+    // What is promised to one is nobody else's in the same review.
+    let mark = engine.state.checkpoint();
     for (pool, budget) in &mut budgets {
-        let leave = packing::find(engine, *pool, rules, budget.left, &mut packed);
+        let leave = packing::find(engine, *pool, rules, budget.left, &mut packed, &mut elsewhere);
         budget.take(leave);
     }
     let Packed { mut leaves, takes } = packed;
     let state = &engine.state;
-    let mut elsewhere = Elsewhere::new();
     let mut moves: Vec<Move> = Vec::new();
     let mut tries: BTreeSet<(PoolId, OfferingId)> = BTreeSet::new();
     for node in state.bought_nodes().filter(|n| n.phase == NodePhase::Ready) {
@@ -128,16 +128,18 @@ fn move_work(engine: &mut Engine, rules: Consolidation, report: &mut PlanReport)
         }
     }
     moves.sort_unstable_by(|a, b| b.saves.cmp(&a.saves).then_with(|| a.nodes.cmp(&b.nodes)));
+    let mut bought: Vec<Destination> = Vec::new();
     for chosen in moves {
         let takes = chosen.nodes.len() as u64;
         let Some(budget) = budgets.get_mut(&chosen.pool) else { continue };
         // A gang larger than what one review allows would never be moved: it goes when it is worth the most, and alone.
-        if (takes > budget.left && !budget.first) || !chosen.to.iter().all(|(id, pool)| goes_to(engine, *id, *pool)) {
+        if (takes > budget.left && !budget.first) || !all_go(engine, &chosen, &mut bought, &mut elsewhere) {
             continue;
         }
         budget.take(takes);
         leaves.extend(chosen.nodes);
     }
+    engine.state.rollback(mark);
     for node in leaves {
         report.drained += 1;
         moves::leave_node(engine, node, report);
@@ -145,6 +147,34 @@ fn move_work(engine: &mut Engine, rules: Consolidation, report: &mut PlanReport)
     for (pool, offering) in tries {
         try_stock(engine, pool, offering, report);
     }
+}
+
+/// Whether all that is moved goes where it was judged to, beside what was moved to other pools before. If so it has its quota there from now on, in the trial.
+fn all_go(engine: &mut Engine, chosen: &Move, bought: &mut Vec<Destination>, elsewhere: &mut Elsewhere) -> bool {
+    let mark = engine.state.checkpoint();
+    let before = bought.len();
+    for to in &chosen.to {
+        let goes = goes_to(engine, to.job, to.pool, elsewhere);
+        if to.pool != chosen.pool {
+            bought.push(to.clone());
+        }
+        if !goes || breaks_a_ceiling(&engine.state, to.pool, bought) {
+            bought.truncate(before);
+            engine.state.rollback(mark);
+            return false;
+        }
+        let share = quota::share(&engine.state, engine.state.jobs[to.job].class, to.pool);
+        move_share(engine, to.job, to.pool, share);
+    }
+    engine.state.commit(mark);
+    true
+}
+
+/// Whether all that is to be bought in a pool for work of others is more than a ceiling leaves.
+fn breaks_a_ceiling(state: &State, pool: PoolId, bought: &[Destination]) -> bool {
+    let counts = bought.iter().filter(|to| to.pool == pool).flat_map(|to| to.option.counts.iter().copied()).collect();
+    let (all, own) = reservations::held(state, pool, None);
+    launch::bound_hit(state, pool, &LaunchOption { counts, ..LaunchOption::default() }, all, own).is_some()
 }
 
 /// Nodes that one look may take out of a pool.

@@ -180,9 +180,12 @@ stories! {
     mig_smallest_slice
     min_share_goes_first
     min_share_is_left_alone
+    moved_home_as_far_as_quota_goes
+    moved_home_not_onto_what_it_would_not_choose
     moved_home_only_to_save
     moved_home_onto_what_is_free
     moved_home_to_what_is_bought
+    moved_home_under_a_ceiling
     moved_only_to_where_it_may_go
     moved_only_with_its_quota
     moved_onto_what_is_free

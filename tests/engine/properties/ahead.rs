@@ -10,8 +10,9 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::decision::Decision;
 use forebay_kernel::event::{Event, GoneWhy, LaunchError};
-use forebay_kernel::ids::OfferingId;
+use forebay_kernel::ids::{OfferingId, PoolId};
 use forebay_kernel::job::JobSpec;
+use forebay_kernel::policy::Pool;
 use forebay_kernel::state::nodes::NodePhase;
 use forebay_kernel::units::{Span, Timestamp};
 use proptest::prelude::*;
@@ -115,6 +116,39 @@ fn what_ends_first_is_found_without_a_look_at_all() {
         Ok(())
     });
     assert!(made.into_inner() > 0, "nothing was reserved");
+}
+
+/// A policy that puts another pool first renames those of runs: what ends first in a pool is still known, and nothing of what it was before.
+#[test]
+fn runs_follow_their_pools_into_another_policy() {
+    let pool = |name: &str, at| Pool { offerings: vec![at], ..making::pool(name, 0) };
+    let policy = |first: u16| {
+        let offerings = ["one", "two"].map(|name| making::offering(name, CapacityType::Spot, 2, 1));
+        let mut policy = making::policy(offerings.to_vec());
+        policy.limits.nodes = Some(2);
+        policy.pools = vec![pool("one", 0), pool("two", 1)];
+        policy.pools.rotate_left(usize::from(first));
+        for rule in policy.queues.values_mut() {
+            rule.pools = vec![PoolId(first), PoolId(1 - first)];
+        }
+        policy
+    };
+    let mut world = Cluster::new(policy(0));
+    world.mode = Mode::Careful;
+    for n in 0..4u64 {
+        world.work.insert(format!("s{n}"), 600_000 + n * 60_000);
+        world.submit(making::job(&format!("s{n}"), workers(1, ask(1))));
+    }
+    world.run_until(world.now + 120_000);
+    world.happens(Event::Configured(Box::new(policy(1))));
+    world.work.insert("gang".into(), 600_000);
+    world.submit(making::job("gang", workers(1, ask(2))));
+    world.run_until(world.now + 60_000);
+    assert!(!world.state().reservations().is_empty(), "it waits for the first that end");
+    world.run_until(world.now + 3_600_000);
+    let done = |subject: &str| world.state().job(world.id(subject)?).map(|(row, _)| row.done());
+    let all: Vec<_> = ["s0", "s1", "s2", "s3", "gang"].iter().map(|subject| done(subject)).collect();
+    assert_eq!(all, [Some(true); 5]);
 }
 
 fn mixed(n: usize, (_, work, gpus, says, limit, whose): Mixed, every: usize, nodes: u32) -> JobSpec {

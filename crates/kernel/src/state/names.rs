@@ -265,7 +265,9 @@ impl State {
         for id in ids {
             let (pool, kept) = (self.jobs[id].pool.map(map), self.jobs[id].kept);
             if self.jobs[id].pool != pool {
+                self.index.run_ends.remove(&self.jobs[id], &self.specs[id]);
                 self.jobs[id].pool = pool;
+                self.index.run_ends.add(&self.jobs[id], &self.specs[id]);
             }
             // What was kept was kept by the rules of before.
             if kept.is_some() {

@@ -353,7 +353,7 @@ fn bucket(span: Span) -> u8 {
 
 /// The least age of which the same is said as of this one, but for what has passed since: work of both is expected to end at the same age.
 #[must_use]
-pub fn told_alike_from(age: Span) -> Span {
+pub fn same_bucket_from(age: Span) -> Span {
     let at = bucket(age);
     let (octave, quarter) = (at / 4, u64::from(at % 4));
     // The first second counts with nothing.
@@ -371,7 +371,7 @@ fn upper(bucket: u8) -> Span {
 mod tests {
     use super::{
         Durations, FamilyOfWork, Gang, JobSpec, MOST_FAMILIES, ObservedStats, PoolId, QueueId, Span, Timestamp, bucket,
-        told_alike_from, upper,
+        same_bucket_from, upper,
     };
     use crate::job::WorkerAsk;
 
@@ -381,7 +381,7 @@ mod tests {
             let at = bucket(Span(ms));
             assert!(upper(at) > Span(ms) || ms == u64::MAX, "{ms}");
             assert!(ms < 4000 || upper(at).0 - ms <= ms / 4 + 1000 || ms == u64::MAX, "{ms}");
-            let least = told_alike_from(Span(ms));
+            let least = same_bucket_from(Span(ms));
             assert!(least.0 <= ms && bucket(least) == at, "{ms}");
             assert!(least.0 == 0 || bucket(Span(least.0 - 1)) < at, "{ms}");
         }
