@@ -3,7 +3,7 @@
 //! ```text
 //! workers    for each offering: as many nodes as the gang needs, or as the part needs that free places do not carry
 //! spanning   for each offering: as many nodes as hold all, or with a smaller one of its model for what is left over;
-//!            the fewest nodes are tried first
+//!            the fewest nodes are tried first, and on-demand that costs more than spot last
 //! ```
 //!
 //! A gang that requires one zone is bought there whole, with the part that is there; one that requires a rack or less in one
@@ -110,13 +110,29 @@ impl LaunchOption {
         Rate(u64::try_from(hourly.over(size.lasts).0 / u128::from(HOUR_MS)).unwrap_or(u64::MAX))
     }
 
-    /// The order in which options are tried. Spanning gangs take the fewest nodes first; all others what costs least in the end.
-    pub(crate) fn rank(&self, state: &State, shape: &Shape) -> (bool, bool, u32, Rate, Rate) {
+    /// The order in which options are tried. Spanning gangs take the fewest nodes first, but on-demand that costs more than spot after all that is spot; all
+    /// others what costs least in the end. `spot`: of [`least_on_spot`].
+    pub(crate) fn rank(&self, state: &State, shape: &Shape, spot: Option<Rate>) -> OptionRank {
         let spans = matches!(shape.gang, Gang::Spanning { .. });
-        let fewest = if spans { self.nodes() } else { 0 };
         let expected = self.for_work(self.expected(state, shape));
-        (self.apart, spans && self.part, fewest, expected, self.cost(state))
+        let dearer = spans && self.has_on_demand(state) && spot.is_some_and(|least| least < expected);
+        let fewest = if spans { self.nodes() } else { 0 };
+        (self.apart, spans && self.part, (dearer, fewest), expected, self.cost(state))
     }
+
+    fn has_on_demand(&self, state: &State) -> bool {
+        self.counts.iter().any(|(id, _)| state.offerings[id.index()].offer.capacity == CapacityType::OnDemand)
+    }
+}
+
+/// What an option is tried by, the least first: not as close together as preferred, a part of a gang only, dearer than spot, the fewest nodes; what it is expected
+/// to cost, and what it costs.
+pub(crate) type OptionRank = (bool, bool, (bool, u32), Rate, Rate);
+
+/// What the cheapest of these options without on-demand nodes is expected to cost.
+pub(crate) fn least_on_spot(state: &State, shape: &Shape, options: &[LaunchOption]) -> Option<Rate> {
+    let spot = options.iter().filter(|option| !option.part && !option.has_on_demand(state));
+    spot.map(|option| option.for_work(option.expected(state, shape))).min()
 }
 
 /// Every sensible option for one gang of a class, as close together as it requires.

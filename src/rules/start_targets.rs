@@ -160,7 +160,8 @@ fn cheapest(state: &State, class: ClassId, pool: PoolId) -> Option<LaunchOption>
     let shape = &state.classes[class].shape;
     let bought = supply::bought(state, class, pool);
     let options = launch::options(state, class, pool, &bought, &[]);
-    options.into_iter().min_by_key(|c| c.rank(state, shape))
+    let spot = launch::least_on_spot(state, shape, &options);
+    options.into_iter().min_by_key(|c| c.rank(state, shape, spot))
 }
 
 /// Whether the time that a job was to wait is over.

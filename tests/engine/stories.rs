@@ -257,6 +257,8 @@ stories! {
     shortest_expected_goes_first
     shortest_expected_is_learned
     spanning_fewest_nodes
+    spanning_on_demand_where_spot_is_dearer
+    spanning_on_spot_before_on_demand
     spanning_uses_small_rest
     spot_to_zone_to_on_demand
     start_target_one_after_the_other

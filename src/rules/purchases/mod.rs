@@ -362,7 +362,8 @@ fn alone(
         return None;
     }
     let options = launch::options(state, class, pool, may, &[]);
-    let best = options.into_iter().min_by_key(|c| c.rank(state, shape))?;
+    let spot = launch::least_on_spot(state, shape, &options);
+    let best = options.into_iter().min_by_key(|c| c.rank(state, shape, spot))?;
     if best.nodes() <= 1 {
         return None;
     }
