@@ -26,10 +26,15 @@ pub struct WriteSchemaArgs {
 
 /// Builds `forebay`, asks it for each schema, and writes or compares the files.
 pub fn run(workspace: &Workspace, args: &WriteSchemaArgs) -> Result<(), ChoreFailure> {
-    run_command(cargo(workspace.root()).args(["build", "--release", "-p", "forebay"]))?;
+    run_command(cargo(workspace.root()).args(["build", "-p", "forebay"]))?;
+    run_built(workspace, args)
+}
+
+/// Asks the `forebay` that is built already.
+pub fn run_built(workspace: &Workspace, args: &WriteSchemaArgs) -> Result<(), ChoreFailure> {
     let mut stale = Vec::new();
     for kind in KINDS {
-        let mut ask = std::process::Command::new(workspace.forebay_binary());
+        let mut ask = std::process::Command::new(workspace.debug("forebay"));
         ask.args(["schema", kind]).current_dir(workspace.root());
         eprintln!("$ {}", shown(&ask));
         let fresh = normal(&capture(&mut ask)?, kind)?;

@@ -39,9 +39,9 @@ pub fn run(workspace: &Workspace, args: &SweepArgs) -> Result<(), ChoreFailure> 
     run_command(with(&mut command, args))
 }
 
-/// Runs the sweep that the release build beside the binary has made: what both are built on is built once.
+/// Runs the sweep that is built beside the tests: what both are built on is built once.
 pub fn run_built(workspace: &Workspace, args: &SweepArgs) -> Result<(), ChoreFailure> {
-    let mut command = Command::new(workspace.release(PROGRAM));
+    let mut command = Command::new(workspace.debug(PROGRAM));
     command.current_dir(workspace.root());
     run_command(with(&mut command, args))
 }

@@ -104,12 +104,7 @@ impl Workspace {
 
     /// Where `cargo build --release -p forebay` puts the binary.
     pub fn forebay_binary(&self) -> PathBuf {
-        self.release("forebay")
-    }
-
-    /// Where a release build puts the program of this name.
-    pub fn release(&self, program: &str) -> PathBuf {
-        self.built("release", program)
+        self.built("release", "forebay")
     }
 
     /// Where a debug build puts the program of this name.

@@ -1,6 +1,6 @@
 //! Tests that drive the `forebay` binary from outside, as its users do.
 //!
-//! The binary is `$FOREBAY_BIN`, else `<target>/release/forebay`, which is built when it is not there.
+//! The binary is `$FOREBAY_BIN`, else `<target>/debug/forebay`, which is built when it is not there.
 //!
 //! ```no_run
 //! use forebay_integration::forebay;
@@ -41,21 +41,20 @@ pub fn root() -> PathBuf {
 #[must_use]
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| std::env::var_os("FOREBAY_BIN").map_or_else(|| release("forebay"), PathBuf::from))
+    BINARY.get_or_init(|| std::env::var_os("FOREBAY_BIN").map_or_else(|| program("forebay"), PathBuf::from))
 }
 
-/// A binary of the workspace as it is built for release, built when it is not there.
+/// A binary of the workspace, built when it is not there.
 ///
 /// # Panics
 /// When it cannot be built.
 #[must_use]
-pub fn release(package: &str) -> PathBuf {
+pub fn program(package: &str) -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    let path = target.join("release").join(format!("{package}{}", std::env::consts::EXE_SUFFIX));
+    let path = target.join("debug").join(format!("{package}{}", std::env::consts::EXE_SUFFIX));
     if !path.exists() {
-        let built =
-            Command::new(env!("CARGO")).args(["build", "--release", "-p", package]).current_dir(root()).status();
-        assert!(built.is_ok_and(|s| s.success()), "`cargo build --release -p {package}` failed");
+        let built = Command::new(env!("CARGO")).args(["build", "-p", package]).current_dir(root()).status();
+        assert!(built.is_ok_and(|s| s.success()), "`cargo build -p {package}` failed");
     }
     path
 }

@@ -6,7 +6,8 @@
 //!                                                   `N passed, N failed`, alone on the last line
 //! ```
 //!
-//! All sections together build every test binary once (built.rs); one section alone builds its packages by `cargo test`.
+//! All sections together build every test binary once (built.rs); one section alone builds its packages by `cargo test`. What the tests start
+//! is the debug build of `forebay`, which checks for overflow and is built already: nothing is built for release.
 //! The exit code is 1 when anything failed. A section that fails without a failed test (a lint, a build) counts as one failure.
 
 pub mod sections;
@@ -41,10 +42,15 @@ const WAITING: &str = "8";
 /// A section whose tests have a full run, which prints its counts, its package, and the variables that say how many.
 type FullRun = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 
-/// Of engine, random states that brute force looks at, instead of 2,000, and streams of jobs, instead of 100; of sim, pairs of traces, instead
-/// of 100, and waits whose start is estimated; of people, slips of each kind of file, instead of 100, and reloads.
+/// Of engine, random states that brute force looks at, instead of 2,000, streams of jobs, instead of 100, and states in which queues take from
+/// each other, instead of 10,000; of sim, pairs of traces, instead of 100, and waits whose start is estimated; of people, slips of each kind of
+/// file, instead of 100, and reloads.
 const FULL: [FullRun; 3] = [
-    ("engine", "forebay-engine", &[("FOREBAY_STATES", "100000"), ("FOREBAY_STREAMS", "2000")]),
+    (
+        "engine",
+        "forebay-engine",
+        &[("FOREBAY_STATES", "100000"), ("FOREBAY_STREAMS", "2000"), ("FOREBAY_STARTS", "100000")],
+    ),
     ("sim", "forebay-sim", &[("FOREBAY_PAIRS", "2000"), ("FOREBAY_WAITS", "500")]),
     ("people", "forebay", &[("FOREBAY_SLIPS", "4000"), ("FOREBAY_RELOADS", "200")]),
 ];
@@ -64,8 +70,9 @@ pub struct TestArgs {
     /// Of all sections, those that are left out, such as `integration,deny`
     #[arg(long, value_name = "SECTIONS", value_delimiter = ',', value_parser = names())]
     skip: Vec<String>,
-    /// Of engine: 100,000 random states against brute force instead of 2,000, 2,000 streams instead of 100; of sim: 2,000 pairs of traces
-    /// instead of 100, and 500 waits; of people: 4,000 slips in each kind of file instead of 100, 200 reloads, and these waits. With the counts
+    /// Of engine: 100,000 random states against brute force instead of 2,000, 2,000 streams instead of 100, 100,000 states in which queues
+    /// take from each other instead of 10,000; of sim: 2,000 pairs of traces instead of 100, and 500 waits; of people: 4,000 slips in each
+    /// kind of file instead of 100, 200 reloads, and these waits. With the counts
     #[arg(long, requires = "section")]
     full: bool,
     /// Passed to each test binary as it is: a part of a test's name, --nocapture
@@ -129,7 +136,7 @@ pub fn run(workspace: &Workspace, args: &TestArgs) -> Result<(), ChoreFailure> {
     // but behind them: its compiler is nice.
     let later = sections.len() > 1 && sections.iter().any(|section| section.kind == Kind::Integration);
     let installing = (later && missing.of(Scope::Parts).is_none()).then(|| std::thread::spawn(install_parts));
-    let mut suite = Suite { workspace, args, built: None, released: false, installing };
+    let mut suite = Suite { workspace, args, built: None, installing };
     for section in sections {
         eprintln!("\n== {} ==", section.name);
         let begun = Instant::now();
@@ -152,8 +159,6 @@ struct Suite<'a> {
     args: &'a TestArgs,
     /// The test binaries, once the section `build` has built them.
     built: Option<Built>,
-    /// Whether the section `integration` has built the release programs.
-    released: bool,
     /// The installation of the real servers, where it was begun with the run.
     installing: Option<JoinHandle<Result<(), ChoreFailure>>>,
 }
@@ -188,25 +193,22 @@ impl Suite<'_> {
             Kind::Deny => drop(deny(workspace, run)),
             Kind::Integration => drop(self.integration(all, run)),
             Kind::Schema => {
-                step(run, "schema", || schema::run(workspace, &schema::WriteSchemaArgs { check: true }));
+                let schema = if self.built.is_some() { schema::run_built } else { schema::run };
+                step(run, "schema", || schema(workspace, &schema::WriteSchemaArgs { check: true }));
             }
             Kind::Sweep => {
                 let seeds = sweep::SweepArgs { seeds: SWEEP_SEEDS, ..sweep::SweepArgs::default() };
-                let sweep = if self.released { sweep::run_built } else { sweep::run };
+                let sweep = if self.built.is_some() { sweep::run_built } else { sweep::run };
                 step(run, "sweep", || sweep(workspace, &seeds));
             }
             Kind::People => drop(self.people(run)),
         }
     }
 
-    /// Builds the release binary, installs the real servers, and tests the adapters, then the binary from outside. `None`: a step before
-    /// the tests failed.
+    /// Builds the binary, installs the real servers, and tests the adapters, then the binary from outside. `None`: a step before the tests
+    /// failed.
     fn integration(&mut self, all: &[&str], run: &mut SectionRun) -> Option<()> {
-        let mut build = cargo(self.workspace.root());
-        // The sweep too, for the section of that name: by itself it would build all that it is built on again, with other features.
-        build.args(["build", "--release", "-p", "forebay", "-p", "forebay-fuzz", "-p", "forebay-sim", "--bins"]);
-        command_step(run, build)?;
-        self.released = true;
+        self.programs(run)?;
         // Here, where it is seen: a test's own output is not, and its time would count as the test's.
         let installing = self.installing.take();
         step(run, "install Kafka, LocalStack, cfn-lint, focus-validator, Playwright, Kubernetes and Helm", || {
@@ -233,11 +235,19 @@ impl Suite<'_> {
         Some(())
     }
 
-    /// Builds the release binary, and tests what people are told. `None`: it was not built.
-    fn people(&self, run: &mut SectionRun) -> Option<()> {
+    /// Builds the programs that tests start, unless the section `build` has. `None`: they were not built.
+    fn programs(&self, run: &mut SectionRun) -> Option<()> {
+        if self.built.is_some() {
+            return Some(());
+        }
         let mut build = cargo(self.workspace.root());
-        build.args(["build", "--release", "-p", "forebay", "--bins"]);
-        command_step(run, build)?;
+        build.args(["build", "-p", "forebay", "-p", "forebay-fuzz", "--bins"]);
+        command_step(run, build)
+    }
+
+    /// Builds the binary, and tests what people are told. `None`: it was not built.
+    fn people(&self, run: &mut SectionRun) -> Option<()> {
+        self.programs(run)?;
         for (package, files) in PEOPLE {
             let targets: Vec<&str> = files.iter().flat_map(|file| ["--test", file]).collect();
             self.test_packages(&[package], &targets, run);
@@ -279,7 +289,7 @@ impl Suite<'_> {
     /// What the tests of a package find in their environment. Those of the adapters stand together and have the same.
     fn set_environment(&self, command: &mut Command, package: &str) {
         if package == FROM_OUTSIDE {
-            command.env("FOREBAY_BIN", self.workspace.forebay_binary());
+            command.env("FOREBAY_BIN", self.workspace.debug("forebay"));
         } else if Section::named("integration").is_some_and(|section| section.packages.contains(&package)) {
             command.env("RUST_TEST_THREADS", WAITING);
         } else if let Some((.., counts)) = FULL.iter().find(|(_, of, _)| *of == package && self.args.full) {

@@ -33,7 +33,7 @@ pub enum Kind {
     Examples,
     /// cargo-deny: licences, bans and sources.
     Deny,
-    /// Real servers and the release binary, then the tests of its packages.
+    /// Real servers and the binary, then the tests of its packages.
     Integration,
     /// The committed schemas against those of the code.
     Schema,
