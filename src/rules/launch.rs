@@ -104,7 +104,8 @@ impl LaunchOption {
     }
 
     /// What it costs by the hour, or of an elastic gang for all of its work: sizes differ in how long they take.
-    fn for_work(&self, hourly: Rate) -> Rate {
+    pub(crate) fn expected_for_work(&self, state: &State, shape: &Shape) -> Rate {
+        let hourly = self.expected(state, shape);
         let Some(size) = self.size else { return hourly };
         // Price x time fits 128 bits; rounded down to a whole micro-dollar.
         Rate(u64::try_from(hourly.over(size.lasts).0 / u128::from(HOUR_MS)).unwrap_or(u64::MAX))
@@ -112,9 +113,9 @@ impl LaunchOption {
 
     /// The order in which options are tried. Spanning gangs take the fewest nodes first, but on-demand that costs more than spot after all that is spot; all
     /// others what costs least in the end. `spot`: of [`least_on_spot`].
-    pub(crate) fn rank(&self, state: &State, shape: &Shape, spot: Option<Rate>) -> OptionRank {
+    fn rank(&self, state: &State, shape: &Shape, spot: Option<Rate>) -> OptionRank {
         let spans = matches!(shape.gang, Gang::Spanning { .. });
-        let expected = self.for_work(self.expected(state, shape));
+        let expected = self.expected_for_work(state, shape);
         let dearer = spans && self.has_on_demand(state) && spot.is_some_and(|least| least < expected);
         let fewest = if spans { self.nodes() } else { 0 };
         (self.apart, spans && self.part, (dearer, fewest), expected, self.cost(state))
@@ -127,12 +128,29 @@ impl LaunchOption {
 
 /// What an option is tried by, the least first: not as close together as preferred, a part of a gang only, dearer than spot, the fewest nodes; what it is expected
 /// to cost, and what it costs.
-pub(crate) type OptionRank = (bool, bool, (bool, u32), Rate, Rate);
+type OptionRank = (bool, bool, (bool, u32), Rate, Rate);
 
 /// What the cheapest of these options without on-demand nodes is expected to cost.
-pub(crate) fn least_on_spot(state: &State, shape: &Shape, options: &[LaunchOption]) -> Option<Rate> {
+fn least_on_spot(state: &State, shape: &Shape, options: &[LaunchOption]) -> Option<Rate> {
     let spot = options.iter().filter(|option| !option.part && !option.has_on_demand(state));
-    spot.map(|option| option.for_work(option.expected(state, shape))).min()
+    spot.map(|option| option.expected_for_work(state, shape)).min()
+}
+
+/// Puts options in the order in which they are tried, those of one rank by `then`.
+pub(crate) fn put_in_order<K: Ord>(
+    state: &State,
+    shape: &Shape,
+    options: &mut [LaunchOption],
+    then: impl Fn(&LaunchOption) -> K,
+) {
+    let spot = least_on_spot(state, shape, options);
+    options.sort_by_cached_key(|option| (option.rank(state, shape, spot), then(option)));
+}
+
+/// The option that is tried first.
+pub(crate) fn first_of(state: &State, shape: &Shape, options: Vec<LaunchOption>) -> Option<LaunchOption> {
+    let spot = least_on_spot(state, shape, &options);
+    options.into_iter().min_by_key(|option| option.rank(state, shape, spot))
 }
 
 /// Every sensible option for one gang of a class, as close together as it requires.

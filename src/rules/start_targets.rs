@@ -160,8 +160,7 @@ fn cheapest(state: &State, class: ClassId, pool: PoolId) -> Option<LaunchOption>
     let shape = &state.classes[class].shape;
     let bought = supply::bought(state, class, pool);
     let options = launch::options(state, class, pool, &bought, &[]);
-    let spot = launch::least_on_spot(state, shape, &options);
-    options.into_iter().min_by_key(|c| c.rank(state, shape, spot))
+    launch::first_of(state, shape, options)
 }
 
 /// Whether the time that a job was to wait is over.

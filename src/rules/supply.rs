@@ -100,8 +100,7 @@ pub(crate) fn options_beside(state: &State, class: ClassId, pool: PoolId, carrie
     open.retain(|id| budget::affordable_anew(state, class, pool, *id) && in_stock(state, *id));
     let mut options = launch::options(state, class, pool, &open, carried);
     options.retain(|c| may_be_had(state, c));
-    let spot = launch::least_on_spot(state, shape, &options);
-    options.sort_by_cached_key(|c| (c.rank(state, shape, spot), c.counts.first().copied()));
+    launch::put_in_order(state, shape, &mut options, |c| c.counts.first().copied());
     options
 }
 
@@ -184,8 +183,7 @@ fn choose_if_bought(
         around.as_ref().map_or(0, |a| c.counts.iter().map(|l| a.in_zone(zone(l))).sum::<u32>())
     };
     let beyond = |c: &LaunchOption| is_beyond_window(state, c);
-    let spot = launch::least_on_spot(state, shape, &options);
-    options.sort_by_cached_key(|c| (c.rank(state, shape, spot), beyond(c), near(c), c.counts.first().copied()));
+    launch::put_in_order(state, shape, &mut options, |c| (beyond(c), near(c), c.counts.first().copied()));
     let (mut hit, mut cheaper) = (None, None);
     let mut options = options.into_iter();
     while let Some(option) = options.next() {
@@ -275,12 +273,9 @@ fn largest_of_as_cheap(
     if cheapest.size.is_none() {
         return cheapest;
     }
-    let (apart, _, _, least, _) = cheapest.rank(state, shape, None);
+    let (apart, least) = (cheapest.apart, cheapest.expected_for_work(state, shape));
     let most = Rate(least.0.saturating_add(least.0 / launch::AS_CHEAP));
-    let as_cheap = |c: &LaunchOption| {
-        let rank = c.rank(state, shape, None);
-        rank.0 == apart && rank.3 <= most
-    };
+    let as_cheap = |c: &LaunchOption| c.apart == apart && c.expected_for_work(state, shape) <= most;
     let none_larger = |best: LaunchOption, c: LaunchOption| if workers(&c) > workers(&best) { c } else { best };
     others.filter(as_cheap).fold(cheapest, none_larger)
 }

@@ -154,11 +154,12 @@ fn all_go(engine: &mut Engine, chosen: &Move, bought: &mut Vec<Destination>, els
     let mark = engine.state.checkpoint();
     let before = bought.len();
     for to in &chosen.to {
-        let goes = goes_to(engine, to.job, to.pool, elsewhere);
+        let mut goes = goes_to(engine, to.job, to.pool, elsewhere);
         if to.pool != chosen.pool {
             bought.push(to.clone());
+            goes &= !breaks_a_ceiling(&engine.state, to.pool, bought);
         }
-        if !goes || breaks_a_ceiling(&engine.state, to.pool, bought) {
+        if !goes {
             bought.truncate(before);
             engine.state.rollback(mark);
             return false;

@@ -40,10 +40,18 @@ pub(super) fn sees_brake(state: &State, who: &Who, brake: &BrakeView) -> bool {
     queue.is_none_or(|queue| queue_takes(state, who, queue))
 }
 
-/// A job by its subject in the caller's tenant.
+/// A job, or the replica of a service, by its subject in the caller's tenant.
 pub(super) fn own_subject(state: &State, who: &Who, name: &str) -> Option<JobId> {
     let seen = |id: &JobId| state.job(*id).is_some() && sees(state, who, *id);
-    state.job_of(&who.caller.tenant, name).filter(seen)
+    let tenant = &who.caller.tenant;
+    state.job_of(tenant, name).or_else(|| replica(state, tenant, name)).filter(seen)
+}
+
+/// The open replica of this name: `chat/0` is one of `chat`.
+fn replica(state: &State, tenant: &str, name: &str) -> Option<JobId> {
+    let (service, _) = name.rsplit_once('/')?;
+    let mut replicas = state.index().replicas.get(&state.job_of(tenant, service)?)?.iter();
+    replicas.find(|id| state.job(**id).is_some_and(|(_, spec)| spec.subject == name)).copied()
 }
 
 /// The answer to an event that is not for the engine, because of who sends it. `None`: it is for the engine.

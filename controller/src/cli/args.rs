@@ -12,6 +12,7 @@ pub use brakes::{BrakeArgs, BrakeOrderArgs, BrakeReleaseArgs, Pausable, PauseArg
 pub use demand::DemandArgs;
 pub use lists::{ColumnArgs, EventsArgs, JobsArgs, ListArgs, TypesArgs};
 
+use super::server::{HERE, server_url};
 use crate::driver::{Consent, TimeConsent};
 use crate::show::ColourChoice;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -132,11 +133,11 @@ Examples:
     /// Look after a journal.
     #[command(after_help = "\
 Examples:
-  forebay journal verify forebay-data/2026-11-02     # reads all of it, changes nothing
-  forebay journal backup forebay-data/2026-11-02 /backup/2026-11-02     # beside a running controller
-  forebay journal restore /backup/2026-11-02 forebay-data/2026-11-02
-  forebay journal upgrade forebay-data/2026-11-02    # once, after a new release refused it
-  forebay journal export forebay-data/2026-11-02 --trace --from 2026-11-16 --to 2026-11-23 --out last-week")]
+  forebay journal verify forebay-data                 # reads all of it, changes nothing
+  forebay journal backup forebay-data /backup/2026-11-02     # beside a running controller
+  forebay journal restore /backup/2026-11-02 forebay-data
+  forebay journal upgrade forebay-data                # once, after a new release refused it
+  forebay journal export forebay-data --trace --from 2026-11-16 --to 2026-11-23 --out last-week")]
     Journal(JournalArgs),
     /// On a node: tell the controller what the cloud says about it, and what its GPUs do for which workers.
     #[command(after_help = "\
@@ -209,9 +210,11 @@ While buying is paused no launch leaves: one whose outcome is unknown is looked 
     #[command(
         after_help = "Examples:\n  forebay hold research --why 'over its budget' --until 8h\n  forebay hold research/vision"
     )]
+    #[command(mut_arg("target", |arg| arg.help("The queue")))]
     Hold(BrakeArgs),
     /// Let the jobs of a queue go on that `hold` held.
     #[command(after_help = "Example:\n  forebay release research")]
+    #[command(mut_arg("target", |arg| arg.help("The queue")))]
     Release(BrakeReleaseArgs),
     /// Send no more work to a node, or to all nodes of a pool, and give each back when what runs on it has ended.
     #[command(after_help = "\
@@ -220,9 +223,11 @@ Examples:
   forebay drain a10g --until 2h          # a pool: nothing is bought into it either
 
 What runs there goes on; `forebay cancel` stops a job. Owned nodes are only left empty.")]
+    #[command(mut_arg("target", |arg| arg.help("The pool, or the node: as in `forebay nodes`, or by the cloud's id")))]
     Drain(BrakeArgs),
     /// Send work again to what `drain` drained.
     #[command(after_help = "Example:\n  forebay undrain a10g")]
+    #[command(mut_arg("target", |arg| arg.help("The pool, or the node")))]
     Undrain(BrakeReleaseArgs),
     /// List what operators have stopped: who, why, since and until when.
     #[command(after_help = "Example:\n  forebay brakes --json")]
@@ -544,7 +549,7 @@ pub enum JournalDo {
     /// working on the journal. What is not known is left out and counted.
     #[command(after_help = "\
 Examples:
-  forebay journal export forebay-data/2026-11-02 --trace --out past
+  forebay journal export forebay-data --trace --out past
   forebay journal export /data --trace --from 2026-11-16 --to 2026-11-23 --out last-week
   forebay simulate --policy last-week/policy.yaml --trace last-week/trace.csv")]
     Export(JournalExportArgs),
@@ -591,7 +596,7 @@ pub enum SchemaOf {
 #[derive(Debug, Args)]
 pub struct ServerArgs {
     /// The running Forebay.
-    #[arg(long, env = "FOREBAY_SERVER", default_value = "http://127.0.0.1:8080", value_name = "URL")]
+    #[arg(long, env = "FOREBAY_SERVER", default_value = HERE, value_name = "URL", value_parser = server_url)]
     pub server: String,
     /// File with the token for it. Default: the variable FOREBAY_TOKEN, else none.
     #[arg(long, value_name = "FILE")]

@@ -55,7 +55,7 @@ pub(super) fn restore_one(backup: &Path, folder: &Path) -> Result<Exit, Failure>
     let mut beside = |state: &State, positions: &Positions| copy_beside(backup, folder, state, positions);
     let Restored { id, end, .. } = restore(backup, folder, crate::clock::now_ms(), &mut beside).map_err(failure)?;
     print(&format!(
-        "{}: restored to position {end} as {id}\nwhat was bought or started after the backup is left alone: look at `forebay nodes`, the log, \
+        "{}: restored to position {end} as {id}\n`forebay run --data {0}` goes on from it\nwhat was bought or started after the backup is left alone: look at `forebay nodes`, the log, \
          and what carries another incarnation of this journal\n",
         folder.display()
     ))?;

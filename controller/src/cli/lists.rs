@@ -48,7 +48,7 @@ pub(super) fn jobs(args: &JobsArgs, out: Output) -> Result<Exit, Failure> {
 fn known_phase(phase: &str) -> Result<JobPhase, Failure> {
     serde_json::from_value(phase.to_lowercase().into()).map_err(|_| {
         Failure::input(format_args!(
-            "--phase {phase}: no such phase: write new, backing-off, held, queued, booked, starting, running, stopping, ended, completed, \
+            "--phase {phase}: no such phase: write new, backing-off, held, queued, booked, starting, running, serving, stopping, ended, completed, \
              failed, cancelled or rejected"
         ))
     })

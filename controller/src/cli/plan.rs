@@ -55,8 +55,9 @@ fn shown(planned: &PlanDocument, out: Output) -> String {
         None if planned.decisions.is_empty() => text.push_str("nothing to decide\n"),
         None => text.push_str(&format!("{}\n", decided(&planned.decisions, out))),
         Some(passes) => {
+            let begins = passes.first().map_or(0, |pass| pass.at_s.0);
             for (nth, pass) in (1..).zip(passes) {
-                let heading = format!("pass {nth} at {}", length(pass.at_s.0));
+                let heading = format!("pass {nth} after {}", length(pass.at_s.0.saturating_sub(begins)));
                 text.push_str(&format!("{}\n{}\n\n", out.paint.strong(&heading), decided(&pass.decisions, out)));
             }
             let end = if planned.steady == Some(true) { "nothing more is decided" } else { "it does not come to rest" };

@@ -9,6 +9,7 @@ use super::outcome::{Exit, Failure, print, print_json, read_bytes};
 use crate::api::policy::{API, PolicyHistory, PolicyView};
 use crate::policy::history::PolicyEntry;
 use crate::show::lists;
+use crate::show::table::terminal_width;
 use clap::{Args, Subcommand};
 use forebay_catalog::Catalogue;
 use std::path::PathBuf;
@@ -95,7 +96,7 @@ pub(super) fn run(args: &PolicyArgs, out: Output) -> Result<Exit, Failure> {
                 print_json(&history)?;
             } else {
                 let head = format!("the owner is {}: it alone changes the policy", owner(&history));
-                print(&format!("{head}\n\n{}\n", lists::policies(&history.policies, out.paint)))?;
+                print(&format!("{head}\n\n{}\n", lists::policies(&history.policies, terminal_width(), out.paint)))?;
             }
             Ok(Exit::Done)
         }

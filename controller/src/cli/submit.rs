@@ -1,6 +1,6 @@
 //! `forebay submit`: sends events to a running Forebay, as they are, and waits for their jobs where it is asked to.
 //!
-//! Never: judges them. The server's intake does, the same for every way in. What is taken and yet not what it seems is noted.
+//! Never: judges them, or reads them for the server: what is sent is what was written. The server's intake judges, the same for every way in. What is taken and yet not what it seems is noted.
 
 use super::Output;
 use super::args::SubmitArgs;
@@ -10,6 +10,7 @@ use crate::api::client::Client;
 use crate::api::events::Taken;
 use crate::show::figures::short;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use std::time::Instant;
 
 /// Events a request: well below the server's bound of bytes at a usual size.
@@ -17,12 +18,13 @@ const AT_ONCE: usize = 2_000;
 
 pub(super) fn run(args: &SubmitArgs, out: Output) -> Result<Exit, Failure> {
     let file = args.file.display().to_string();
-    let written = events(&file, &read(&args.file)?)?;
+    let text = read(&args.file)?;
+    let written = events(&file, &text)?;
     let place = |at: usize| match written.get(at) {
         Some(WrittenEvent { line: Some(line), .. }) => format!("{file}, line {line}"),
         _ => format!("{file}, event {}", at + 1),
     };
-    let events: Vec<&Value> = written.iter().map(|one| &one.event).collect();
+    let events: Vec<&RawValue> = written.iter().map(|one| one.event).collect();
     for (at, _) in events.iter().enumerate().filter(|(_, event)| is_only_counted(event)) {
         eprintln!(
             "{}: data.deadline: without `expectedRun` it is only counted: state how long the job runs",
@@ -56,8 +58,9 @@ pub(super) fn run(args: &SubmitArgs, out: Output) -> Result<Exit, Failure> {
 }
 
 /// Whether a job has a deadline, and nothing tells when it would have to start.
-fn is_only_counted(event: &Value) -> bool {
-    let data = event.get("data").unwrap_or(event);
+fn is_only_counted(event: &RawValue) -> bool {
+    let Ok(event) = serde_json::from_str::<Value>(event.get()) else { return false };
+    let data = event.get("data").unwrap_or(&event);
     data.get("deadline").is_some() && data.get("expectedRun").is_none() && data.get("service").is_none()
 }
 
@@ -119,16 +122,20 @@ fn say(args: &SubmitArgs, taken: &Taken, place: &dyn Fn(usize) -> String, out: O
 
 /// An event of a file.
 #[derive(Debug)]
-struct WrittenEvent {
-    event: Value,
+struct WrittenEvent<'a> {
+    /// As it is written there: a field that is given twice is for the intake to refuse.
+    event: &'a RawValue,
     /// The line that it begins on. `None`: it is one of an array.
     line: Option<usize>,
 }
 
 /// One object, an array, or one object after the other.
-fn events(name: &str, text: &str) -> Result<Vec<WrittenEvent>, Failure> {
+fn events<'a>(name: &str, text: &'a str) -> Result<Vec<WrittenEvent<'a>>, Failure> {
+    let no_json = |e: serde_json::Error| {
+        Failure::input(format_args!("{name}: not JSON: {e}: send one object, an array of them, or one a line"))
+    };
     let mut events = Vec::new();
-    let mut stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    let mut stream = serde_json::Deserializer::from_str(text).into_iter::<&'a RawValue>();
     // Lines are counted on, not each time from the beginning.
     let (mut counted, mut line) = (0, 1);
     loop {
@@ -136,20 +143,17 @@ fn events(name: &str, text: &str) -> Result<Vec<WrittenEvent>, Failure> {
         let begins = at + (text[at..].len() - text[at..].trim_start().len());
         line += text[counted..begins].matches('\n').count();
         counted = begins;
-        match stream.next() {
-            None => return Ok(events),
-            Some(Ok(Value::Array(list))) => {
+        let Some(event) = stream.next() else { return Ok(events) };
+        let event = event.map_err(no_json)?;
+        match event.get().as_bytes().first() {
+            Some(b'[') => {
+                let list: Vec<&RawValue> = serde_json::from_str(event.get()).map_err(no_json)?;
                 events.extend(list.into_iter().map(|event| WrittenEvent { event, line: None }));
             }
-            Some(Ok(event @ Value::Object(_))) => events.push(WrittenEvent { event, line: Some(line) }),
-            Some(Ok(_)) => {
+            Some(b'{') => events.push(WrittenEvent { event, line: Some(line) }),
+            _ => {
                 return Err(Failure::input(format_args!(
                     "{name}, line {line}: not a JSON object: send events, see `forebay schema event`"
-                )));
-            }
-            Some(Err(e)) => {
-                return Err(Failure::input(format_args!(
-                    "{name}: not JSON: {e}: send one object, an array of them, or one a line"
                 )));
             }
         }
@@ -161,10 +165,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_sent_is_what_was_written() {
+        let text = "{\"a\": 1, \"a\": 2}\n[{\"b\":1.50}, 7]";
+        let events = events("f", text).unwrap();
+        let sent: Vec<&RawValue> = events.iter().map(|one| one.event).collect();
+        assert_eq!(serde_json::to_string(&sent).unwrap(), "[{\"a\": 1, \"a\": 2},{\"b\":1.50},7]");
+    }
+
+    #[test]
     fn each_event_is_known_by_the_line_that_it_begins_on() {
         let text = "\n{\"a\": 1}\n{\n \"b\": 2\n}  {\"c\": 3}\n\n[{\"d\": 4}]\n{\"e\": 5}";
         let lines: Vec<Option<usize>> = events("f", text).unwrap().iter().map(|one| one.line).collect();
         assert_eq!(lines, [Some(2), Some(3), Some(5), None, Some(8)]);
+        let error = events("f", "{\"a\": 1").unwrap_err();
+        assert!(error.text.starts_with("f: not JSON: "), "{}", error.text);
         let error = events("f", "{}\n\n17").unwrap_err();
         assert!(error.text.starts_with("f, line 3: not a JSON object"), "{}", error.text);
     }

@@ -142,33 +142,54 @@ fn table(cells: Cells, step: TimelineStep) -> Timeline {
     for (key, sum) in cells.values().flatten() {
         by_key.entry(key).or_default().add_sum(&sum.cost);
     }
-    let mut keys: Vec<(i128, &str)> = by_key.iter().map(|(key, cost)| (cost.rounded(), *key)).collect();
+    let (names, costs): (Vec<&str>, Vec<Exact>) = by_key.into_iter().unzip();
+    let (micro, total) = rounded_rows(&costs);
+    let (cents, _) = cents(&micro, total);
+    let mut keys: Vec<(i128, &str, i128)> =
+        micro.into_iter().zip(names).zip(cents).map(|((m, key), c)| (m, key, c)).collect();
     keys.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
     let shown = if keys.len() > MOST_COLUMNS { MOST_COLUMNS - 1 } else { keys.len() };
-    let mut columns: Vec<String> = keys.iter().take(shown).map(|(_, key)| (*key).to_owned()).collect();
-    let place: BTreeMap<&str, usize> = keys.iter().take(shown).enumerate().map(|(at, (_, key))| (*key, at)).collect();
+    let mut columns: Vec<String> = keys.iter().take(shown).map(|(_, key, _)| (*key).to_owned()).collect();
+    let place: BTreeMap<&str, usize> =
+        keys.iter().take(shown).enumerate().map(|(at, (_, key, _))| (*key, at)).collect();
+    let mut sums: Vec<i128> = keys.iter().take(shown).map(|(.., cents)| *cents).collect();
     if keys.len() > shown {
         columns.push(format!("({} others)", keys.len() - shown));
+        sums.push(keys[shown..].iter().map(|(.., cents)| cents).sum());
     }
-    let mut costs = vec![Exact::default(); columns.len() * cells.len()];
+    // By column, each period after the other.
+    let mut costs = vec![vec![Exact::default(); cells.len()]; columns.len()];
     let mut periods = Vec::with_capacity(cells.len());
     for (row, (begins, sums)) in cells.iter().enumerate() {
         let mut period =
             TimelinePeriod { begins_local_s: *begins, name: name(*begins, step), ..TimelinePeriod::default() };
         for (key, sum) in sums {
             let column = place.get(key.as_str()).copied().unwrap_or(shown);
-            costs[row * columns.len() + column].add_sum(&sum.cost);
+            costs[column][row].add_sum(&sum.cost);
             period.bought += sum.bought;
             period.spot += sum.spot;
         }
         periods.push(period);
     }
-    let (micro, total) = rounded_rows(&costs);
-    let (cents, _) = cents(&micro, total);
-    for (period, cents) in periods.iter_mut().zip(cents.chunks(columns.len().max(1))) {
-        period.cents = cents.to_vec();
+    for (costs, cents) in costs.iter().zip(sums) {
+        for (period, cents) in periods.iter_mut().zip(spread(costs, cents)) {
+            period.cents.push(cents);
+        }
     }
     Timeline { columns, periods }
+}
+
+/// The cents of a column, which the bill has, over its periods: after each of them as many are spent as its part of the column, rounded down.
+fn spread(costs: &[Exact], cents: i128) -> impl Iterator<Item = i128> {
+    let (micro, total) = rounded_rows(costs);
+    let (mut spent, mut shown) = (0, 0);
+    micro.into_iter().map(move |more| {
+        spent += more;
+        let until_now = if total == 0 { 0 } else { spent * cents / total };
+        let now = until_now - shown;
+        shown = until_now;
+        now
+    })
 }
 
 fn name(begins: Option<i64>, step: TimelineStep) -> String {
@@ -247,8 +268,9 @@ mod tests {
         assert_eq!(timeline.columns, ["on-demand", "spot"]);
         let names: Vec<&str> = timeline.periods.iter().map(|period| period.name.as_str()).collect();
         assert_eq!(names, ["(before)", "1970-01-01 00:00", "1970-01-01 01:00", "1970-01-01 02:00"]);
-        // 43,332 micro-dollars are 4 cents.
-        assert_eq!(timeline.periods.iter().map(TimelinePeriod::total_cents).sum::<i128>(), 4);
+        // 43,332 micro-dollars are 4 cents: 2 of 23,333, and 2 of 19,999 that come to 0, 1, 1 and 2.
+        let cents: Vec<&[i128]> = timeline.periods.iter().map(|period| period.cents.as_slice()).collect();
+        assert_eq!(cents, [&[0, 0], &[2, 1], &[0, 0], &[0, 1]]);
         assert_eq!(timeline.periods[2].spot_ratio(), None);
     }
 

@@ -98,18 +98,19 @@ pub fn brakes(found: &Brakes, columns: &ShownColumns, paint: Paint) -> Result<St
     table.shown(columns)
 }
 
-/// Policies, newest first, one a line.
+/// Policies, newest first, one a line, within so many columns of the terminal.
 #[must_use]
-pub fn policies(list: &[PolicyEntry], paint: Paint) -> String {
+pub fn policies(list: &[PolicyEntry], width: Option<usize>, paint: Paint) -> String {
     let since = |entry: &PolicyEntry| instant(entry.since_s.0).map_or_else(|| "-".to_owned(), |at| format!("{at:.0}"));
     let told = |text: &Option<String>, width| short(text.as_deref().unwrap_or("-"), width);
     let table = TextTable::of(list, paint)
-        .left("SINCE", since)
+        // Not a name: it is never shortened.
+        .right("SINCE", since)
         .left("HASH", |entry| entry.hash.chars().take(8).collect())
         .left("FROM", move |entry| told(&entry.from, 28))
         .left("BY", move |entry| told(&entry.by, 20))
         .left("DIFFERENT", move |entry| told(&entry.changes, 120));
-    table.text()
+    table.within(width)
 }
 
 /// Nodes, one a line.

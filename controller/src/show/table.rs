@@ -3,6 +3,7 @@
 //! Never: wider than it needs. A pipe gets the same as a terminal, without colours.
 
 use super::colour::Paint;
+use super::figures::short;
 use unicode_width::UnicodeWidthStr;
 
 /// Rows under headings, made column by column.
@@ -102,55 +103,61 @@ impl<'a, T> TextTable<'a, T> {
     #[must_use]
     pub fn text(&self) -> String {
         let columns: Vec<&Column> = self.columns.iter().filter(|column| column.need != Need::WhereAsked).collect();
-        self.lines(&columns)
+        self.lines(&columns, None)
     }
 
-    /// The columns that are asked for as text, without a newline at its end. What does not fit the terminal is named below.
+    /// The columns that are asked for as text, without a newline at its end. What does not fit the terminal is named below; names are
+    /// shortened where even that is not enough, the longest first.
     ///
     /// # Errors
     /// A column is named that is not there.
     pub fn shown(&self, asked: &ShownColumns) -> Result<String, UnknownColumn> {
         if !asked.named.is_empty() {
             let named: Result<Vec<&Column>, UnknownColumn> = asked.named.iter().map(|name| self.named(name)).collect();
-            return Ok(self.lines(&named?));
+            return Ok(self.lines(&named?, None));
         }
+        Ok(self.within(asked.width))
+    }
+
+    /// As text within so many columns of the terminal, without a newline at its end.
+    #[must_use]
+    pub fn within(&self, width: Option<usize>) -> String {
         let mut columns: Vec<&Column> = self.columns.iter().filter(|column| column.need != Need::WhereAsked).collect();
         let mut left_out = Vec::new();
-        while asked.width.is_some_and(|width| self.width(&columns) > width) {
+        while width.is_some_and(|most| of_all(columns.iter().map(|column| column.width())) > most) {
             let Some(at) = columns.iter().rposition(|column| column.need == Need::WhereItFits) else { break };
             left_out.insert(0, columns.remove(at).name());
         }
-        let mut text = self.lines(&columns);
+        let mut text = self.lines(&columns, width);
         if !left_out.is_empty() {
             let below = format!("left out, for the terminal is narrow: {} (-o names columns)", left_out.join(", "));
             text.push_str(&format!("\n{}", self.paint.faint(&below)));
         }
-        Ok(text)
+        text
     }
 
     fn named(&self, name: &str) -> Result<&Column, UnknownColumn> {
         let found = self.columns.iter().find(|column| column.name().eq_ignore_ascii_case(name.trim()));
         found.ok_or_else(|| UnknownColumn {
-            asked: super::figures::short(name, 40),
+            asked: short(name, 40),
             known: self.columns.iter().map(Column::name).collect(),
         })
     }
 
-    fn width(&self, columns: &[&Column]) -> usize {
-        let all: usize = columns.iter().map(|column| column.width() + 2).sum();
-        all.saturating_sub(2)
-    }
-
-    fn lines(&self, columns: &[&Column]) -> String {
+    /// The columns within so many of the terminal's, as far as names can be shortened.
+    fn lines(&self, columns: &[&Column], most: Option<usize>) -> String {
         let mut lines = vec![String::new(); self.rows.len() + 1];
-        for column in columns {
-            let width = column.width();
+        for (column, width) in columns.iter().zip(widths(columns, most)) {
             let heading = self.paint.strong(&column.heading);
-            for (line, cell) in lines.iter_mut().zip(std::iter::once(&heading).chain(&column.cells)) {
-                let pad = " ".repeat(width - shown_width(cell));
+            let cells = column
+                .cells
+                .iter()
+                .map(|cell| if shown_width(cell) > width { short(cell, width) } else { cell.clone() });
+            for (line, cell) in lines.iter_mut().zip(std::iter::once(heading).chain(cells)) {
+                let pad = " ".repeat(width.saturating_sub(shown_width(&cell)));
                 line.extend(match column.alignment {
-                    Alignment::Left => [cell, &pad, "  "],
-                    Alignment::Right => [&pad, cell, "  "],
+                    Alignment::Left => [&cell, &pad, "  "],
+                    Alignment::Right => [&pad, &cell, "  "],
                 });
             }
         }
@@ -158,10 +165,35 @@ impl<'a, T> TextTable<'a, T> {
     }
 }
 
+/// A name that is shortened keeps as many characters as this.
+const LEAST: usize = 12;
+
+/// How wide a table with columns of these widths is.
+fn of_all(widths: impl Iterator<Item = usize>) -> usize {
+    widths.map(|width| width + 2).sum::<usize>().saturating_sub(2)
+}
+
+/// How wide each column is: as its content, the longest names shortened as far as they have to be.
+fn widths(columns: &[&Column], most: Option<usize>) -> Vec<usize> {
+    let mut widths: Vec<usize> = columns.iter().map(|column| column.width()).collect();
+    while most.is_some_and(|most| of_all(widths.iter().copied()) > most) {
+        let names = (0..columns.len()).filter(|at| columns[*at].may_be_shortened(widths[*at]));
+        let Some(longest) = names.rev().max_by_key(|at| widths[*at]) else { break };
+        widths[longest] -= 1;
+    }
+    widths
+}
+
 impl Column {
     /// What it is called on the command line: its heading in small letters, in one word.
     fn name(&self) -> String {
         self.heading.to_lowercase().replace(' ', "-")
+    }
+
+    /// Whether it can be less wide than this: its cells are words, and without a colour.
+    fn may_be_shortened(&self, width: usize) -> bool {
+        let names = matches!(self.alignment, Alignment::Left) && !self.cells.iter().any(|cell| cell.contains('\u{1b}'));
+        names && width > LEAST.max(shown_width(&self.heading))
     }
 
     fn width(&self) -> usize {
@@ -274,6 +306,27 @@ mod tests {
         };
         assert_eq!(of(&["cost-usd", "JOB"]).unwrap(), "COST USD  JOB\n       5  job-1");
         assert_eq!(of(&["jobs"]).unwrap_err(), "no such column: `jobs`; there are job, queue, type, cost-usd");
+    }
+
+    #[test]
+    fn the_longest_names_are_shortened_where_nothing_can_be_left_out() {
+        let rows = [["job-1", "train-the-largest-language-model", "research-and-development", "8"]];
+        let table = TextTable::of(&rows, Paint::PLAIN)
+            .left("JOB", |row| row[0].into())
+            .left("SUBJECT", |row| row[1].into())
+            .left("QUEUE", |row| row[2].into())
+            .right("GPUS", |row| row[3].into());
+        let at = |width| table.shown(&ShownColumns { named: Vec::new(), width: Some(width) }).unwrap();
+        assert_eq!(
+            at(53),
+            "JOB    SUBJECT              QUEUE                GPUS\n\
+             job-1  train-the…age-model  research-…velopment     8"
+        );
+        let widest = |text: &str| text.lines().map(|line| line.chars().count()).max();
+        for width in 39..=71 {
+            assert_eq!(widest(&at(width)), Some(width), "{}", at(width));
+        }
+        assert_eq!(widest(&at(20)), Some(39), "names that tell nothing any more help nobody");
     }
 
     #[test]

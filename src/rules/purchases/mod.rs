@@ -362,8 +362,7 @@ fn alone(
         return None;
     }
     let options = launch::options(state, class, pool, may, &[]);
-    let spot = launch::least_on_spot(state, shape, &options);
-    let best = options.into_iter().min_by_key(|c| c.rank(state, shape, spot))?;
+    let best = launch::first_of(state, shape, options)?;
     if best.nodes() <= 1 {
         return None;
     }

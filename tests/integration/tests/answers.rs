@@ -60,6 +60,57 @@ fn names_that_are_nearly_right_are_helped_and_warnings_are_printed() {
 }
 
 #[test]
+fn a_field_that_is_given_twice_is_refused_in_a_file_as_in_a_request() {
+    let folder = prepared();
+    let server = start(folder.path(), &[]);
+    let good = submission("good", "open", 60).to_string();
+    let twice =
+        submission("twice", "open", 60).to_string().replace("\"queue\":\"open\"", "\"queue\":\"a\",\"queue\":\"open\"");
+    std::fs::write(folder.path().join("jobs.ndjson"), format!("{good}\n{twice}\n")).expect("writes");
+    let said = ask_as(&server, folder.path(), "team-a", &["submit", "jobs.ndjson"]);
+    assert_eq!(said.code, 2, "{} {}", said.out, said.err);
+    assert!(
+        said.err.contains("jobs.ndjson, line 2") && said.err.contains("the field `queue` is given twice"),
+        "{}",
+        said.err
+    );
+    assert!(said.out.contains("good") && !said.out.contains("twice"), "{}", said.out);
+}
+
+#[test]
+fn an_address_without_its_scheme_is_bad_input_and_the_remedy_works() {
+    let folder = prepared();
+    let server = start(folder.path(), &[]);
+    let bare = server.url.trim_start_matches("http://");
+    std::fs::write(folder.path().join("one.token"), secret("team-a")).expect("writes");
+    let said = run(folder.path(), &["jobs", "--server", bare, "--token-file", "one.token"]);
+    assert_eq!(said.code, 2, "{}", said.err);
+    let remedy = said.err.split("write ").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("a remedy");
+    let said = run(folder.path(), &["jobs", "--server", remedy, "--token-file", "one.token"]);
+    assert_eq!(said.code, 0, "{}", said.err);
+}
+
+#[test]
+fn a_replica_goes_by_the_name_that_it_is_listed_with() {
+    let folder = prepared();
+    let server = start(folder.path(), &[]);
+    let mut service = with("chat", "service", json!({ "min": 1, "max": 2, "target": 4 }));
+    service["data"]["simulation"] = json!({ "durationS": 36_000 });
+    submit(&server, "team-a", &service);
+    let listed = || {
+        let said = ask_as(&server, folder.path(), "team-a", &["jobs", "-o", "subject"]);
+        if said.out.contains("chat/0") { Ok(()) } else { Err(format!("{} {}", said.out, said.err)) }
+    };
+    until("it has a replica", SOON, listed);
+    let job = ask_as(&server, folder.path(), "team-a", &["job", "chat/0"]);
+    assert!(job.code == 0 && job.out.contains("chat/0"), "{} {}", job.out, job.err);
+    let cancel = ask_as(&server, folder.path(), "team-a", &["cancel", "chat/0"]);
+    assert!(cancel.code != 0 && cancel.err.contains("is a replica of"), "{} {}", cancel.out, cancel.err);
+    let other = ask_as(&server, folder.path(), "team-a", &["job", "chat/7"]);
+    assert!(other.err.contains("there is no job"), "{} {}", other.out, other.err);
+}
+
+#[test]
 fn one_job_is_shown_whole_and_its_cost_is_its_row_of_the_bill() {
     let folder = prepared();
     let server = fast(folder.path());

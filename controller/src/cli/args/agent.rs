@@ -13,7 +13,7 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 pub struct AgentArgs {
     /// The controller. Not needed with `--once`.
-    #[arg(long, env = "FOREBAY_SERVER", value_name = "URL", required_unless_present = "once")]
+    #[arg(long, env = "FOREBAY_SERVER", value_name = "URL", required_unless_present = "once", value_parser = crate::cli::server::http_url)]
     pub controller: Option<String>,
     /// The instance's metadata.
     #[arg(long, default_value = "http://169.254.169.254", value_name = "URL")]

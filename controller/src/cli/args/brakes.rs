@@ -44,7 +44,7 @@ pub struct ResumeArgs {
 /// `forebay hold` and `forebay drain`.
 #[derive(Debug, Args)]
 pub struct BrakeArgs {
-    /// The queue, or the pool or node. A node is named as in `forebay nodes`, or by the cloud's id.
+    /// What is stopped.
     pub target: String,
     /// Why and until when.
     #[command(flatten)]
@@ -57,7 +57,7 @@ pub struct BrakeArgs {
 /// `forebay release` and `forebay undrain`.
 #[derive(Debug, Args)]
 pub struct BrakeReleaseArgs {
-    /// The queue, or the pool or node.
+    /// What goes on.
     pub target: String,
     /// Whom to ask.
     #[command(flatten)]

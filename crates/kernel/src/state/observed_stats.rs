@@ -354,17 +354,21 @@ fn bucket(span: Span) -> u8 {
 /// The least age of which the same is said as of this one, but for what has passed since: work of both is expected to end at the same age.
 #[must_use]
 pub fn same_bucket_from(age: Span) -> Span {
-    let at = bucket(age);
-    let (octave, quarter) = (at / 4, u64::from(at % 4));
     // The first second counts with nothing.
-    if at == 0 { Span::ZERO } else { Span::secs((((4 + u128::from(quarter)) << octave).div_ceil(4)) as u64) }
+    let bucket = bucket(age);
+    if bucket == 0 { Span::ZERO } else { lower(bucket) }
+}
+
+/// The first moment of a bucket, which is the first past the one before.
+fn lower(bucket: u8) -> Span {
+    let (octave, quarter) = (bucket / 4, u128::from(bucket % 4));
+    let secs = ((4 + quarter) << octave).div_ceil(4);
+    Span::secs(u64::try_from(secs).unwrap_or(u64::MAX))
 }
 
 /// The first moment past a bucket.
 fn upper(bucket: u8) -> Span {
-    let (octave, quarter) = (bucket / 4, u128::from(bucket % 4));
-    let secs = ((5 + quarter) << octave).div_ceil(4);
-    Span::secs(u64::try_from(secs).unwrap_or(u64::MAX))
+    lower(bucket + 1)
 }
 
 #[cfg(test)]

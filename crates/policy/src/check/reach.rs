@@ -15,19 +15,23 @@ impl Check<'_> {
             let buys = self.filled.buys(queue).unwrap_or(WrittenBuys::Nothing);
             let pools = queue.pools.iter().flatten();
             let barred: Result<Vec<_>, ()> = pools.map(|pool| self.barred(pool, buys, stock).ok_or(())).collect();
-            let Some((pos, why)) = barred.ok().and_then(|causes| causes.into_iter().next()) else { continue };
+            let Some((pos, why, mend)) = barred.ok().and_then(|causes| causes.into_iter().next()) else { continue };
             // One ceiling may bar a hundred queues: it is reported once.
             if reported.contains(&pos) {
                 continue;
             }
             reported.push(pos);
             let what = format!("queue `{}` can never start a job: {why}", shown(path));
-            self.fault(pos, what, "raise it, give the queue another pool, or give it a tier that buys something else");
+            self.fault(
+                pos,
+                what,
+                format!("{mend}, give the queue another pool, or give it a tier that buys something else"),
+            );
         }
     }
 
-    /// Why a tier can get no node of a pool, and where that is said; `None` where it can.
-    fn barred(&self, pool: &str, buys: WrittenBuys, stock: &[PoolStock]) -> Option<(Pos, String)> {
+    /// Why a tier can get no node of a pool, where that is said, and what mends it; `None` where it can.
+    fn barred(&self, pool: &str, buys: WrittenBuys, stock: &[PoolStock]) -> Option<(Pos, String, &'static str)> {
         let (at, _, rules) = self.filled.pools.as_ref()?.get_full(pool)?;
         // Which nodes there are, the cluster says.
         if rules.owned.is_some() {
@@ -43,16 +47,28 @@ impl Check<'_> {
         for offering in stock.get(at).into_iter().flat_map(|s| &s.offerings).filter(accepts) {
             let found = if let Some((field, bound)) = forbids(&own, offering) {
                 let pos = self.tree.value_pos(&["pools", pool, "ceiling", field]);
-                (pos, format!("pool `{pool}` is bound to {bound}"))
+                (pos, format!("pool `{pool}` is bound to {bound}"), "raise it")
             } else {
                 // Nothing forbids this one: the tier can get it.
                 let (field, bound) = forbids(&all, offering)?;
-                (self.tree.value_pos(&["limits", field]), format!("all pools together are bound to {bound}"))
+                (
+                    self.tree.value_pos(&["limits", field]),
+                    format!("all pools together are bound to {bound}"),
+                    "raise it",
+                )
             };
             cause.get_or_insert(found);
         }
-        let nothing =
-            || (self.tree.value_pos(&["pools", pool]), format!("pool `{pool}` offers nothing that its tier may use"));
-        Some(cause.unwrap_or_else(nothing))
+        Some(cause.unwrap_or_else(|| self.nothing_of(pool, stock.get(at))))
+    }
+
+    /// Why a pool offers nothing that a tier accepts: all spot is dearer than it bids, or it has not what the tier buys.
+    fn nothing_of(&self, pool: &str, stock: Option<&PoolStock>) -> (Pos, String, &'static str) {
+        if stock.is_some_and(|stock| !stock.outbid.is_empty()) {
+            let pos = self.tree.value_pos(&["pools", pool, "spot", "maxPrice"]);
+            return (pos, format!("pool `{pool}` bids less than any spot costs that its tier may use"), "raise it");
+        }
+        let why = format!("pool `{pool}` offers nothing that its tier may use");
+        (self.tree.value_pos(&["pools", pool]), why, "name other instance types or zones")
     }
 }

@@ -464,7 +464,7 @@ pub struct Summary {
     pub now_s: Seconds,
     /// The policy in force.
     pub policy: String,
-    /// Jobs accepted so far.
+    /// Submissions so far, those included that were refused before they became a job: the sum of the six counts below.
     pub jobs: u64,
     /// Jobs that wait.
     pub queued: u64,
