@@ -102,8 +102,7 @@ impl<'a, T> TextTable<'a, T> {
     /// As text, without a newline at its end. Nothing is left out of it but what is only shown where it is named.
     #[must_use]
     pub fn text(&self) -> String {
-        let columns: Vec<&Column> = self.columns.iter().filter(|column| column.need != Need::WhereAsked).collect();
-        self.lines(&columns, None)
+        self.within(None)
     }
 
     /// The columns that are asked for as text, without a newline at its end. What does not fit the terminal is named below; names are
