@@ -1,7 +1,7 @@
 //! The container image's root folder: the program, what it links, and what a program expects of a system. No container engine is needed.
 //!
 //! ```text
-//! OUT/rootfs        usr/bin/forebay, its libraries, etc/passwd, CA certificates, licences, var/lib/forebay, tmp
+//! OUT/rootfs        usr/bin/forebay, its libraries, etc/passwd, CA certificates, licences, bill of materials, var/lib/forebay, tmp
 //! OUT/Dockerfile    the last stage of deploy/image/Dockerfile, for an engine that takes this folder
 //! ```
 //!
@@ -14,8 +14,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::ChoreFailure;
-use crate::command::{capture, cargo, run as run_command};
+use crate::command::{capture, cargo};
 use crate::workspace::Workspace;
+use crate::{release, sbom};
 
 use root::Contents;
 
@@ -42,20 +43,19 @@ pub fn run(workspace: &Workspace, args: &ImageArgs) -> Result<(), ChoreFailure> 
     root::must_be_free(&out)?;
     let binary = match &args.binary {
         Some(binary) => binary.clone(),
-        None => {
-            run_command(cargo(workspace.root()).args(["build", "--release", "--locked", "-p", "forebay", "--bins"]))?;
-            workspace.forebay_binary()
-        }
+        None => release::build(workspace.root(), workspace.target())?,
     };
     let libraries = libraries::of(&binary)?;
     let license = workspace.root().join("LICENSE");
     let dependencies = dependencies(workspace)?;
+    let bill = sbom::make(workspace, None)?;
     let contents = Contents {
         binary: &binary,
         libraries: &libraries,
         certificates: &args.certificates,
         license: &license,
         dependencies: &dependencies,
+        bill: &bill,
     };
     root::assemble(&out.join("rootfs"), &contents)?;
     let stages = read(&workspace.root().join(DOCKERFILE))?;

@@ -1,14 +1,16 @@
 //! Every chore of the project, one subcommand each. `cargo xtask --help` is the map.
 //!
-//! A chore prints each command that it runs, so that a reader can run it alone. Two of them install, and print what: `up` the
+//! A chore prints each command that it runs, so that a reader can run it alone. Some install, and print what: `up` the
 //! real servers, pinned, into a cache folder (`$FOREBAY_CACHE/parts`, else `~/.cache/forebay/parts`); `test` the same, and
-//! what apt-get brings where it runs as root. The others reach no network beyond what cargo itself fetches.
+//! what apt-get brings where it runs as root; `sbom` and `image` cargo-cyclonedx. The others reach no network beyond what cargo itself fetches.
 
 mod bench;
 mod command;
 mod image;
 mod needs;
 mod page;
+mod release;
+mod sbom;
 mod schema;
 mod sweep;
 mod test;
@@ -49,6 +51,10 @@ enum Chore {
     Bench(bench::BenchArgs),
     /// Assemble the root folder of the container image: the program, the libraries that it links, certificates, a user
     Image(image::ImageArgs),
+    /// Write the program's bill of materials, as CycloneDX
+    Sbom(sbom::SbomArgs),
+    /// Build the last commit for release in two folders, and compare the programs byte by byte
+    Reproduce(release::ReproduceArgs),
     /// Start Kafka, LocalStack, Kubernetes, the loopback EC2, or all of them with Forebay on this machine and print how Forebay is pointed at it; Ctrl-C ends it
     Up(up::UpArgs),
 }
@@ -62,6 +68,8 @@ fn main() -> ExitCode {
         Chore::Schema(args) => schema::run(&workspace, &args),
         Chore::Bench(args) => bench::run(&workspace, &args),
         Chore::Image(args) => image::run(&workspace, &args),
+        Chore::Sbom(args) => sbom::run(&workspace, &args),
+        Chore::Reproduce(args) => release::reproduce(&workspace, &args),
         Chore::Up(args) => up::run(&workspace, &args),
     });
     match outcome {

@@ -31,6 +31,9 @@ pub struct Package {
     /// What it depends on within the workspace, each package once a kind, in order.
     #[serde(rename = "dependencies")]
     pub edges: Vec<DependencyEdge>,
+    /// What it depends on from elsewhere, in the same way.
+    #[serde(skip)]
+    pub libraries: Vec<DependencyEdge>,
     /// Its library, programs, tests, benches and examples.
     pub targets: Vec<CargoTarget>,
 }
@@ -80,9 +83,13 @@ impl Workspace {
         let mut workspace: Self = serde_json::from_str(metadata)?;
         let names: Vec<String> = workspace.packages.iter().map(|package| package.name.clone()).collect();
         for package in &mut workspace.packages {
-            package.edges.retain(|edge| edge.path.is_some() && names.contains(&edge.to));
-            package.edges.sort();
-            package.edges.dedup();
+            let within = |edge: &DependencyEdge| edge.path.is_some() && names.contains(&edge.to);
+            (package.edges, package.libraries) = std::mem::take(&mut package.edges).into_iter().partition(within);
+            package.libraries.retain(|edge| edge.path.is_none());
+            for edges in [&mut package.edges, &mut package.libraries] {
+                edges.sort();
+                edges.dedup();
+            }
             let sources = package.targets.iter_mut().map(|target| &mut target.source);
             for path in sources.chain([&mut package.manifest]) {
                 let from_root = Path::new(path).strip_prefix(&workspace.root).unwrap_or(Path::new(path));
@@ -194,10 +201,12 @@ mod tests {
         let inner = workspace.package("inner").unwrap();
         assert_eq!(inner.library(), Some("crates/inner/src/lib.rs"));
         assert!(inner.edges.is_empty());
+        assert_eq!(inner.libraries.iter().map(|edge| edge.to.as_str()).collect::<Vec<_>>(), ["serde"]);
         let outer = workspace.package("outer").unwrap();
         assert_eq!((outer.manifest.as_str(), outer.library()), ("Cargo.toml", None));
         let edges: Vec<(&str, bool)> = outer.edges.iter().map(|edge| (edge.to.as_str(), edge.dev)).collect();
         assert_eq!(edges, [("inner", false), ("inner", true)]);
+        assert!(outer.libraries.is_empty(), "a package by its path is of no registry");
         assert_eq!(workspace.targets("bin"), [("outer".to_owned(), "outer".to_owned())]);
     }
 }

@@ -35,7 +35,7 @@ pub fn cache() -> Result<PathBuf, PartError> {
 /// What is installed, and what pins it.
 pub(crate) struct Recipe<'a> {
     /// Such as `Apache Kafka 4.1.1`.
-    pub(crate) what: &'static str,
+    pub(crate) what: &'a str,
     /// Where it comes from and how much there is to fetch, for whoever waits.
     pub(crate) from: &'static str,
     /// The folder's name without its hash.
@@ -43,7 +43,7 @@ pub(crate) struct Recipe<'a> {
     /// The text that pins the files.
     pub(crate) pins: &'a str,
     /// A file that is there only when the folder can be used.
-    pub(crate) proof: &'static str,
+    pub(crate) proof: &'a str,
 }
 
 impl Recipe<'_> {

@@ -1,5 +1,5 @@
 //! The real servers that tests run against: Apache Kafka, LocalStack and Kubernetes' control plane. Installed once into a cache, started on
-//! free loopback ports, restarted where they were, and ended with whoever started them. Beside them cfn-lint, focus-validator, cargo-deny and Helm,
+//! free loopback ports, restarted where they were, and ended with whoever started them. Beside them cfn-lint, focus-validator, cargo-deny, cargo-cyclonedx and Helm,
 //! which are commands, and a stand-in for NVIDIA's library, for machines without a GPU.
 //!
 //! ```text
@@ -22,7 +22,7 @@
 //! Never: a server that outlives its starter, a container engine, an address beyond loopback, a
 //! stand-in that passes for the real thing without its name saying so.
 
-mod cargo_deny;
+mod cargo_tools;
 mod cfn_lint;
 mod chromium;
 mod error;
@@ -44,7 +44,7 @@ pub mod tools;
 mod venv;
 mod wait;
 
-pub use cargo_deny::CargoDeny;
+pub use cargo_tools::{CargoCyclonedx, CargoDeny};
 pub use cfn_lint::CfnLint;
 pub use chromium::Chromium;
 pub use error::PartError;

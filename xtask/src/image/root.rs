@@ -25,6 +25,8 @@ pub struct Contents<'a> {
     pub license: &'a Path,
     /// The packages that the program links, with their licences.
     pub dependencies: &'a str,
+    /// The same as a bill of materials.
+    pub bill: &'a str,
 }
 
 /// Refuses a folder that has something in it: nothing is removed here.
@@ -71,6 +73,7 @@ pub fn assemble(root: &Path, contents: &Contents<'_>) -> Result<(), ChoreFailure
         ("etc/group", GROUP),
         ("etc/nsswitch.conf", NSSWITCH),
         ("usr/share/doc/forebay/DEPENDENCIES", contents.dependencies),
+        ("usr/share/doc/forebay/forebay.cdx.json", contents.bill),
     ] {
         let path = root.join(name);
         fs::write(&path, text).map_err(failed(&path))?;
@@ -135,6 +138,7 @@ mod tests {
             certificates: &certificates,
             license: &license,
             dependencies: "serde v1.0.0: MIT\n",
+            bill: "{}",
         };
         assemble(&root, &contents).unwrap();
         let mode = |name: &str| root.join(name).metadata().unwrap().permissions().mode() & 0o7777;
@@ -176,7 +180,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let gone = folder.path().join("gone.crt");
         let binary = Path::new(STAND_IN);
-        let contents = Contents { binary, libraries: &[], certificates: &gone, license: binary, dependencies: "" };
+        let contents =
+            Contents { binary, libraries: &[], certificates: &gone, license: binary, dependencies: "", bill: "" };
         let failure = assemble(&folder.path().join("root"), &contents).unwrap_err().message;
         assert!(failure.contains("gone.crt: No such file"), "{failure}");
     }

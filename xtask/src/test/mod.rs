@@ -30,6 +30,7 @@ use self::sections::{EC2, FROM_OUTSIDE, KUBE, Kind, PEOPLE, SECTIONS, Section};
 use self::tally::{Part, TestParts, plain};
 use crate::command::{cargo, quoted, run as run_command, run_reading, shown};
 use crate::needs::{self, Scope};
+use crate::sbom::{self, SbomArgs};
 use crate::workspace::Workspace;
 use crate::{ChoreFailure, schema, sweep, tidy};
 
@@ -324,7 +325,8 @@ fn install_parts() -> Result<(), ChoreFailure> {
     Ok(())
 }
 
-/// Licences, bans and sources of everything that Cargo.lock names, for every platform. After `cargo fetch` it needs no network.
+/// Licences, bans and sources of everything that Cargo.lock names, for every platform, and the bill of materials. After `cargo fetch` it
+/// needs no network.
 /// `None`: a step failed.
 fn deny(workspace: &Workspace, run: &mut SectionRun) -> Option<()> {
     let tool = step(run, "install cargo-deny", || Ok(CargoDeny::install()?))?;
@@ -337,7 +339,8 @@ fn deny(workspace: &Workspace, run: &mut SectionRun) -> Option<()> {
     // What deny.toml allows and nothing needs is an error too, so that its lists stay true.
     deny.args(["unmatched-skip", "unnecessary-skip", "unused-wrapper"].iter().flat_map(|lint| ["-D", lint]));
     deny.args(["licenses", "bans", "sources"]);
-    step(run, "cargo-deny", || run_command(&mut deny))
+    step(run, "cargo-deny", || run_command(&mut deny))?;
+    step(run, "bill of materials", || sbom::run(workspace, &SbomArgs { out: None, target: None }))
 }
 
 /// Runs a command as one part of the section.

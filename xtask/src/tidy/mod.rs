@@ -1,12 +1,13 @@
 //! The rules of the project that neither the compiler nor clippy checks. Each finding has its place, what is wrong, and how to mend it.
 //!
 //! Rules read text and nothing else: each is a function from files to findings, so that a test can feed it a file that
-//! was never on disk. Two ask cargo besides what it resolves (`purity.rs`, `weight.rs`).
+//! was never on disk. Three ask cargo besides what it resolves (`purity.rs`, `weight.rs`, `libraries.rs`).
 
 mod docs;
 mod edges;
 mod exports;
 mod files;
+mod libraries;
 mod metrics;
 mod names;
 mod purity;
@@ -76,6 +77,7 @@ pub fn run(workspace: &Workspace) -> Result<(), ChoreFailure> {
     findings.extend(sections::check(workspace.packages()));
     findings.extend(purity::check_dependencies(workspace, &files)?);
     findings.extend(weight::check(workspace, &files)?);
+    findings.extend(libraries::check(workspace, &files)?);
     for finding in &findings {
         eprintln!("{finding}");
     }
