@@ -405,10 +405,15 @@ pub(crate) fn goes_by_number(within: PreemptWithin) -> bool {
 
 /// The number of a job where its queue goes by one, else none. The higher stop the lower.
 pub(crate) fn number(state: &State, job: &Job) -> i32 {
-    match state.rule_for(job.id).map(|rule| rule.preempt_within) {
-        Some(PreemptWithin::LowerPriority) => job.priority,
-        Some(PreemptWithin::LongerExpected) => -i32::from(demand::doublings_left(state, job.id)),
-        _ => 0,
+    state.rule_for(job.id).map_or(0, |rule| number_by(state, job, rule.preempt_within))
+}
+
+/// The number of a job by a queue's rule. Queues at one node of the quota tree may have different ones: it is the taker's that counts.
+fn number_by(state: &State, job: &Job, within: PreemptWithin) -> i32 {
+    match within {
+        PreemptWithin::LowerPriority => job.priority,
+        PreemptWithin::LongerExpected => -i32::from(demand::doublings_left(state, job.id)),
+        PreemptWithin::LowerTiers | PreemptWithin::Never => 0,
     }
 }
 
@@ -480,7 +485,7 @@ fn may_stop_within(state: &State, taker: &Taker, run: &Job) -> bool {
         PreemptWithin::LowerPriority => {
             // Once in a job's life: so that no two of them undo each other for ever.
             let first = run.attempt.0 <= u32::from(has_started(run));
-            (alike && first && number(state, run) < taker.number) || by_tier()
+            (alike && first && number_by(state, run, taker.within) < taker.number) || by_tier()
         }
         PreemptWithin::LongerExpected => is_longer(state, taker, run) || by_tier(),
         PreemptWithin::Never => !has_started(run) && by_tier(),
@@ -494,7 +499,7 @@ fn is_longer(state: &State, taker: &Taker, run: &Job) -> bool {
     let alike = quota_of(state, run) == Some(taker.quota) && run.tier == taker.tier && run.start_by >= asks.start_by;
     let below = run.priority <= asks.priority && run.service.is_none() && asks.service.is_none();
     let had_its_turn = run.phase == Phase::Running && run.turn_over_at <= state.now;
-    alike && below && had_its_turn && number(state, run) <= taker.number - MUCH_LONGER
+    alike && below && had_its_turn && number_by(state, run, taker.within) <= taker.number - MUCH_LONGER
 }
 
 /// The highest number that a run of a taker's own queue and tier may have to be the taker's. `None`: it does not go by number.

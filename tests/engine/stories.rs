@@ -215,6 +215,7 @@ stories! {
     preempted_while_starting
     preferred_topology_gives_way
     priority_is_strict
+    priority_of_queues_at_one_node
     probe_before_a_start_target
     probe_is_waited_for
     probe_of_a_floor

@@ -220,7 +220,13 @@ impl Checks {
             self.found.push(format!("{job} is stopped for {by} of its own queue, which stops nothing"));
         }
         if !named && !overdue && !by_priority && !by_length {
-            self.found.push(format!("{job} of `{}` is stopped for {by} of `{}`", low.name, high.name));
+            let of = |job: &Job, tier: &str| {
+                let queue = state.queues().get(job.queue).map_or("none", |queue| queue.path.as_str());
+                format!("`{tier}` in queue `{queue}` with priority {}", job.priority)
+            };
+            let (its, theirs) = (of(victim, &low.name), of(winner, &high.name));
+            self.found
+                .push(format!("{job} of {its} is stopped for {by} of {theirs}, where `preemptWithin` is {within:?}"));
         }
     }
 

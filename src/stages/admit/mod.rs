@@ -129,9 +129,9 @@ impl Refusal {
     }
 }
 
-/// Whether what a job lacks is lacked by whoever asks no less of the same: not what is kept for it or from it, and not the answer to what was asked
-/// for it.
-fn is_of_more(state: &State, job: JobId, reason: Reason) -> bool {
+/// Whether what a job lacks is lacked by whoever asks no less of the same: not where anything is kept for anybody, who may be served in this pass and
+/// leave the rest, and not the answer to what was asked for the job.
+fn is_of_more(state: &State, reason: Reason) -> bool {
     let lacks = matches!(
         reason,
         Reason::Ceiling { .. }
@@ -146,8 +146,8 @@ fn is_of_more(state: &State, job: JobId, reason: Reason) -> bool {
             | Reason::Budget { .. }
             | Reason::NodeBeyondBudget { .. }
     );
-    let keeps = !state.reservations().is_empty() || !state.allowances().is_empty();
-    lacks && !keeps && state.jobs[job].kept.is_none() && state.jobs[job].reserved_until.is_none()
+    let keeps = !state.reservations().is_empty() || !state.allowances().is_empty() || state.index.keeps_anything();
+    lacks && !keeps
 }
 
 /// The class of a head rests until something that could help happens.
@@ -213,7 +213,7 @@ fn serve(
             // What the next pool has is dearer, or would have been asked for first.
             Err(reason) if reason.is_tried() => return Err(Refusal::of_one(reason)),
             Err(reason) => {
-                of_more &= is_of_more(&engine.state, job, reason);
+                of_more &= is_of_more(&engine.state, reason);
                 no = no.or_more(reason);
             }
         }
