@@ -1,7 +1,7 @@
 //! `POST /v1/agent/hello`, `/v1/agent/notices` and `/v1/agent/activity`: what the agents on the nodes say, as engine events.
 //!
 //! ```text
-//! hello        -> NodeReady                      a node that is ready already stays so (`new` is false)
+//! hello        -> NodeReady                      a node that is ready already stays so (`new` is false); with Kubernetes nothing: its node says it
 //! interruption -> ReclaimNotice, at its time     the second warning of a node says nothing new
 //! rebalance    -> nothing: it is only a risk, and most are followed by no interruption
 //! activity     -> RunIdle, ServiceDemand, where `activity` finds that they follow
@@ -82,6 +82,10 @@ type Answer = Result<(StatusCode, Json<Heard>), ApiError>;
 pub(super) async fn hello(State(api): State<Api>, agent: NodeAgent, headers: HeaderMap, body: Body) -> Answer {
     let hello: Hello = read(&api, &agent.0, &headers, body, MOST_BYTES).await?;
     known(&api, &agent.0, &hello.instance).await?;
+    if api.logs.is_some() {
+        // In Kubernetes an agent is there before the device plugin is: the node takes work when it is ready and offers its GPUs.
+        return Ok((StatusCode::ACCEPTED, Json(Heard { new: false })));
+    }
     take(&api, &agent.0, Event::NodeReady { instance: hello.instance }).await
 }
 

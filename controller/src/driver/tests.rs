@@ -357,6 +357,8 @@ impl EffectExecutor for Notes {
         let recovered = request.origin == EffectOrigin::Recovered;
         let _ = self.0.send((request.effect.id.0, recovered, same));
     }
+
+    fn observe(&mut self, _: &forebay_kernel::state::State) {}
 }
 
 #[test]
@@ -407,9 +409,15 @@ struct Counting(std::sync::Arc<std::sync::atomic::AtomicU32>);
 impl EffectExecutor for Counting {
     fn begin(&mut self, _: &JournalIdentity, _: &forebay_kernel::state::State) {}
 
+    fn freeze(&mut self, _: &forebay_kernel::effect::Effect, _: &forebay_kernel::state::State) -> Option<Vec<u8>> {
+        None
+    }
+
     fn execute(&mut self, _: EffectRequest<'_>) {
         self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }
+
+    fn observe(&mut self, _: &forebay_kernel::state::State) {}
 }
 
 #[test]

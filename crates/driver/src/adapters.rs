@@ -28,18 +28,13 @@ pub trait EffectExecutor: Send {
 
     /// The whole request of an effect, to be journaled with the decision, so that a repetition after any change of settings still
     /// asks for the same. `None`: the effect's action is the whole request.
-    fn freeze(&mut self, effect: &Effect, state: &State) -> Option<Vec<u8>> {
-        let _ = (effect, state);
-        None
-    }
+    fn freeze(&mut self, effect: &Effect, state: &State) -> Option<Vec<u8>>;
 
     /// Carries an effect out. The same effect again asks for the same.
     fn execute(&mut self, request: EffectRequest<'_>);
 
     /// Looks at the state after each batch, once it is durable and before its effects are carried out: operators may have stopped something.
-    fn observe(&mut self, state: &State) {
-        let _ = state;
-    }
+    fn observe(&mut self, state: &State);
 }
 
 /// When an effect was decided, seen from this process.

@@ -232,11 +232,18 @@ impl EffectExecutor for KubeExecutor {
             Action::Launch { .. } | Action::Terminate { .. } => {}
         }
     }
+
+    /// Its task asks for what the engine knows by itself.
+    fn observe(&mut self, _: &State) {}
 }
 
 impl EffectExecutor for DrainFirst {
     fn begin(&mut self, journal: &JournalIdentity, state: &State) {
         self.cloud.begin(journal, state);
+    }
+
+    fn observe(&mut self, state: &State) {
+        self.cloud.observe(state);
     }
 
     fn freeze(&mut self, effect: &Effect, state: &State) -> Option<Vec<u8>> {

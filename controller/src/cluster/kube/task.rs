@@ -324,6 +324,14 @@ impl Reports {
                 notes.set(worker.run.job, &format!("worker {}", worker.worker), text.clone());
                 self.outside.health.add_remark(self.clock.now().0, text);
             }
+            KubeReport::Lost { worker, pod } => {
+                let text = format!(
+                    "pod {pod} was started for {worker} after the backup that the journal goes on from: its node is kept and its job does not start \
+                     until it has ended; wait for it, or delete it"
+                );
+                tracing::warn!("kubernetes: {text}");
+                self.outside.health.add_remark(self.clock.now().0, text);
+            }
             KubeReport::Drained { instance } => {
                 self.failures.remove(&format!("drain {instance}"));
                 (self.outside.terminate)(instance);

@@ -78,6 +78,9 @@ impl KubeMachine {
             // Its start comes again with the effects that have no outcome.
             return;
         }
+        if self.waits_for_lost(run, gang) {
+            return;
+        }
         let missing: Vec<Resource> = OBJECTS.into_iter().filter(|resource| !gang.has(*resource)).collect();
         for resource in &missing {
             self.agenda.plan(Task::CreateObject(run, *resource), now);
@@ -112,6 +115,23 @@ impl KubeMachine {
         if unbound.is_empty() {
             self.agenda.plan(Task::OpenBarrier(run), now);
         }
+    }
+
+    /// Whether a gang of which nothing was made yet waits until a lost pod has ended, and says so.
+    fn waits_for_lost(&mut self, run: RunId, gang: &mut Gang) -> bool {
+        let untouched = gang.workers.values().all(|worker| worker.pod.is_none() && !worker.create_unknown);
+        let words = self.lost_in_the_way(run.job, gang).filter(|_| untouched);
+        if words.is_none() && !gang.waits_for_lost {
+            return false;
+        }
+        gang.waits_for_lost = words.is_some();
+        if let Some((number, worker)) = gang.workers.iter_mut().next()
+            && worker.waits_for != words
+        {
+            worker.waits_for.clone_from(&words);
+            self.reports.push(KubeReport::Waiting { worker: WorkerId { run, worker: *number }, words });
+        }
+        gang.waits_for_lost
     }
 
     /// Why a gang cannot start any more: a pod of it is over, or goes.

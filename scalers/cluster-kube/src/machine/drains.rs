@@ -107,7 +107,9 @@ impl KubeMachine {
         };
         let pods = objects.iter().filter_map(|object| if let KubeObject::Pod(pod) = object { Some(pod) } else { None });
         let bound: Vec<&KubePod> = pods.filter(|pod| self.keeps_node(pod, now)).collect();
-        let foreign = bound.iter().filter(|pod| self.owner(&pod.metadata).is_none());
+        // A lost pod is work that somebody paid for: it is not asked to go.
+        let foreign =
+            bound.iter().filter(|pod| self.owner(&pod.metadata).is_none() && self.lost_worker(&pod.metadata).is_none());
         let foreign: Vec<&KubePod> = foreign.copied().collect();
         let Some(drain) = self.drains.get_mut(instance) else { return };
         for pod in foreign {

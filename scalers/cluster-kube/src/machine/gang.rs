@@ -32,6 +32,8 @@ pub(super) struct Gang {
     /// What became of its namespace, once that was asked.
     pub namespace_state: NamespaceState,
     pub reported: Reported,
+    /// A lost pod is in the way of its start.
+    pub waits_for_lost: bool,
     /// Since when all images are there while workers have not started.
     pub prepared_at: Option<Timestamp>,
 }

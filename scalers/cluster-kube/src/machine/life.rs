@@ -72,8 +72,9 @@ pub(super) fn death_by_kubelet(pod: &KubePod) -> Option<Death> {
         }
     }
     let exit = |container: &ContainerStatus| container.state.terminated.as_ref().map(|end| end.exit_code);
-    // A failed init container ends the pod, and the others never start.
-    if let Some(code) = init.iter().filter_map(exit).find(|code| *code != 0)
+    // A failed init container ends the pod, and the others never start. One that is restarted, a sidecar, does not.
+    if pod.is_terminal()
+        && let Some(code) = init.iter().filter_map(exit).find(|code| *code != 0)
         && work.iter().all(|container| container.state.terminated.is_some() || container.state.waiting.is_some())
         && !work.is_empty()
     {

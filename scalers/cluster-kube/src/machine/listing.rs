@@ -211,6 +211,7 @@ impl KubeMachine {
     fn listed_pods(&mut self, objects: Vec<KubeObject>, version: u64) {
         let listed: BTreeSet<PodKey> = objects.iter().map(|object| PodKey::of(object.metadata())).collect();
         self.foreign_listed(&listed, version);
+        self.lost_listed(&listed, version);
         // What was created since the list began is not in it.
         let gone = self.pods.iter().filter(|(key, pod)| !listed.contains(key) && pod.metadata.version() <= version);
         let gone: Vec<PodKey> = gone.map(|(key, _)| key.clone()).collect();

@@ -29,6 +29,7 @@ mod eviction;
 mod gang;
 mod life;
 mod listing;
+mod lost;
 mod nodes;
 mod owned;
 mod partition;
@@ -54,6 +55,7 @@ use forebay_kernel::storage::JournalIdentity;
 use forebay_kernel::units::Timestamp;
 use gang::{Gang, Verdict, Worker};
 use listing::Listings;
+use lost::LostPods;
 use owned::{ForeignPods, OwnedNodes};
 use reserves::Reserves;
 use serde_json::Value;
@@ -94,6 +96,14 @@ pub enum KubeReport {
         worker: WorkerId,
         /// Its instance, if it is known.
         instance: Option<String>,
+    },
+    /// A pod was started after the backup that the journal goes on from, and may run: its node is kept, and its job does not start, until it has
+    /// ended. Once a pod.
+    Lost {
+        /// The worker that it was.
+        worker: WorkerId,
+        /// The pod, as `NAMESPACE/NAME`.
+        pod: String,
     },
     /// A suspended object that asks to be adopted: this event is its submission, in the name of its namespace. Once a process; who submits it again
     /// has no second job of it.
@@ -165,6 +175,7 @@ pub struct KubeMachine {
     /// Pods of others that are bound and not over, where any node is owned.
     foreign: ForeignPods,
     owned: OwnedNodes,
+    lost: LostPods,
     reserves: Reserves,
     failures: BTreeMap<&'static str, String>,
     /// Since when no role allows an operation.
@@ -200,6 +211,7 @@ impl KubeMachine {
             ready_reported: BTreeSet::new(),
             foreign: ForeignPods::default(),
             owned: OwnedNodes::default(),
+            lost: LostPods::default(),
             reserves: Reserves::default(),
             failures: BTreeMap::new(),
             no_role_since: BTreeMap::new(),
@@ -208,7 +220,7 @@ impl KubeMachine {
         }
     }
 
-    /// Knows the incarnations of the journal: pods of an effect that it does not know any more are nobody's, and are left alone.
+    /// Knows the incarnations of the journal: pods of an effect that it does not know any more are lost, and are left alone.
     #[must_use]
     pub fn with_lineage(self, lineage: JournalIdentity) -> KubeMachine {
         KubeMachine { lineage: Some(lineage), ..self }

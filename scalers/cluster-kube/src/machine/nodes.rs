@@ -40,6 +40,7 @@ impl KubeMachine {
     /// A node does not exist any more. That proves nothing about its pods: its instance may be there.
     pub(super) fn forget_node(&mut self, name: &str) {
         let Some(node) = self.nodes.remove(name) else { return };
+        self.lost_node_gone(name);
         self.adoptions.changed = true;
         self.owned_changed(name);
         self.measure_node(name);

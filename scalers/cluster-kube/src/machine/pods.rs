@@ -1,6 +1,6 @@
 //! Our pods as they were last seen, and what that means for their workers.
 //!
-//! Never: a pod without our label, our journal's id, and an effect that this journal knows.
+//! Never: a pod without our label, our journal's id, an effect that this journal knows, and the namespace of its gang.
 
 use super::KubeMachine;
 use super::KubeReport;
@@ -8,13 +8,9 @@ use super::agenda::PodKey;
 use super::gang::{Gang, Vanished, Worker};
 use super::life::{Death, Life, death_by_kubelet, has_started, waits_for};
 use crate::adoption::LABEL_ADOPTED;
-use crate::names::{
-    ANNOTATION_BARRIER, ANNOTATION_EFFECT, ANNOTATION_INSTANCE, ANNOTATION_WORKER, BARRIER_OPEN, LABEL_JOURNAL, RunId,
-    WorkerId,
-};
+use crate::names::{ANNOTATION_BARRIER, ANNOTATION_INSTANCE, ANNOTATION_WORKER, BARRIER_OPEN, RunId, WorkerId};
 use crate::objects::{KubeNode, KubePod, ObjectMeta};
-use forebay_kernel::ids::Seq;
-use forebay_kernel::storage::{ForeignId, JournalId, JournalIdentity};
+use forebay_kernel::storage::ForeignId;
 
 impl PodKey {
     /// The key of an object.
@@ -26,18 +22,46 @@ impl PodKey {
 impl KubeMachine {
     /// Whose an object is. `None`: it is not ours.
     pub(super) fn owner(&self, metadata: &ObjectMeta) -> Option<WorkerId> {
-        let effect = metadata.annotation(ANNOTATION_EFFECT)?;
-        let (journal, position) = effect.rsplit_once('-')?;
-        let known = |lineage: &JournalIdentity| {
-            let (id, position) = (journal.parse::<JournalId>(), position.parse::<u64>());
-            matches!((id, position), (Ok(id), Ok(position)) if lineage.effect_of(id, Seq(position)) == ForeignId::Known)
-        };
-        let of_journal = self.lineage.as_ref().map_or(journal == self.journal, known);
-        let ours = of_journal && metadata.label(LABEL_JOURNAL) == Some(self.journal.as_str());
-        if !ours {
-            return None;
+        let ours = self.effect_means(metadata) == Some(ForeignId::Known);
+        let id: WorkerId = metadata.annotation(ANNOTATION_WORKER).filter(|_| ours)?.parse().ok()?;
+        self.is_at_home(id.run, metadata).then_some(id)
+    }
+
+    /// Whether an object is where the gang that it names is. Whoever may create pods in another namespace can write our labels on them, and reaches no
+    /// gang with that.
+    fn is_at_home(&self, run: RunId, metadata: &ObjectMeta) -> bool {
+        let Some(gang) = self.gangs.get(&run) else { return true };
+        let here = metadata.namespace.as_deref().unwrap_or_default();
+        if let Some(request) = &gang.request {
+            return request.namespace == here;
         }
-        metadata.annotation(ANNOTATION_WORKER)?.parse().ok()
+        // Its queue may have got another namespace since it was started. Where one of its pods is in the queue's, it is there.
+        let of_queue = self.run_view(run).is_some_and(|view| view.namespace == here);
+        of_queue || gang.namespace.is_empty() || gang.namespace == here || !self.has_pods_in(gang, &gang.namespace)
+    }
+
+    fn has_pods_in(&self, gang: &Gang, namespace: &str) -> bool {
+        let keys = gang.workers.values().filter_map(|worker| worker.pod.as_ref());
+        keys.filter(|key| self.pods.contains_key(*key)).any(|key| key.namespace == namespace)
+    }
+
+    /// The pods of a gang are in the namespace of its queue: those elsewhere that say they are of it are not.
+    fn settle_in(&mut self, run: RunId, namespace: &str) {
+        let of_queue = self.run_view(run).is_some_and(|view| view.namespace == namespace);
+        let Some(gang) = self.gangs.get_mut(&run).filter(|gang| gang.request.is_none()) else { return };
+        if !of_queue && !gang.namespace.is_empty() && gang.workers.values().any(|worker| worker.pod.is_some()) {
+            return;
+        }
+        gang.namespace = namespace.to_owned();
+        let mut strangers = Vec::new();
+        for worker in gang.workers.values_mut() {
+            strangers.extend(worker.pod.take_if(|key| key.namespace != namespace));
+        }
+        for key in strangers {
+            if let Some(pod) = self.pods.remove(&key) {
+                self.see_foreign(&pod);
+            }
+        }
     }
 
     /// Takes a pod as it is now. An older state than the known one changes nothing.
@@ -45,7 +69,10 @@ impl KubeMachine {
         if pod.metadata.label(LABEL_ADOPTED).is_some() {
             return self.see_adopted_pod(pod);
         }
-        let Some(id) = self.owner(&pod.metadata) else { return self.see_foreign(&pod) };
+        let Some(id) = self.owner(&pod.metadata) else {
+            self.see_lost(&pod);
+            return self.see_foreign(&pod);
+        };
         let key = PodKey::of(&pod.metadata);
         if let Some(known) = self.pods.get(&key) {
             let same = known.metadata.uid == pod.metadata.uid;
@@ -53,6 +80,7 @@ impl KubeMachine {
                 return;
             }
         }
+        self.settle_in(id.run, &key.namespace);
         let gang = self.gangs.entry(id.run).or_default();
         if gang.namespace.is_empty() {
             gang.namespace.clone_from(&key.namespace);
@@ -86,6 +114,7 @@ impl KubeMachine {
             return self.forget_adopted_pod(key, last.clone());
         }
         self.forget_foreign(key);
+        self.forget_lost(key);
         if let Some(last) = last.filter(|last| self.owner(&last.metadata).is_some()) {
             let same = self.pods.get(key).is_none_or(|known| known.metadata.uid == last.metadata.uid);
             if !same {

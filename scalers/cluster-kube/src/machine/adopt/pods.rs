@@ -8,6 +8,7 @@ use crate::machine::agenda::PodKey;
 use crate::machine::life::{Death, death_by_kubelet, has_started, waits_for};
 use crate::names::{LABEL_ATTEMPT, LABEL_JOB, LABEL_JOURNAL, RunId};
 use crate::objects::{KubePod, ObjectMeta};
+use crate::view::AdoptedView;
 use forebay_kernel::ids::{Attempt, JobId};
 use std::collections::BTreeSet;
 
@@ -69,6 +70,10 @@ impl KubeMachine {
         self.adoptions.changed = true;
         let bound = gone.pod.spec.node_name.is_some();
         let ended = death_by_kubelet(&gone.pod).is_some();
+        let elsewhere = |known: &AdoptedView| known.job == run.job && known.object.namespace != key.namespace;
+        if self.view.iter().flat_map(|view| view.adopted.values()).any(elsewhere) {
+            return;
+        }
         if let Some(ghost) = gone.at.filter(|_| bound && !ended) {
             self.adoptions.ghosts.entry(run.job).or_default().push(ghost);
         }
@@ -85,10 +90,17 @@ impl KubeMachine {
 
     /// Whether nothing of a job runs, of any attempt.
     pub(super) fn nothing_runs(&self, job: JobId) -> bool {
-        let pods = self.adoptions.pods.get(&job);
         let ghosts = self.adoptions.ghosts.get(&job);
-        pods.into_iter().flat_map(|pods| pods.values()).all(|pod| self.has_ended(pod))
+        self.pods_of(job).all(|pod| self.has_ended(pod))
             && ghosts.into_iter().flatten().all(|ghost| self.is_past(ghost))
+    }
+
+    /// The pods of a job, of any attempt. What has its labels in another namespace than its object's is not of it, whoever wrote them.
+    fn pods_of(&self, job: JobId) -> impl Iterator<Item = &AdoptedPod> {
+        let adopted = self.view.iter().flat_map(|view| view.adopted.values());
+        let object = adopted.filter(|known| known.job == job).map(|known| known.object.namespace.as_str()).next();
+        let pods = self.adoptions.pods.get(&job).into_iter().flatten();
+        pods.filter(move |(key, _)| object.is_none_or(|namespace| key.namespace == namespace)).map(|(_, pod)| pod)
     }
 
     fn has_ended(&self, known: &AdoptedPod) -> bool {
@@ -112,7 +124,7 @@ impl KubeMachine {
     /// How many pods of an attempt have started and go on, how many of all attempts have completed, and what one of them waits for.
     pub(super) fn progress(&self, run: RunId) -> (u64, u64, Option<String>) {
         let (mut working, mut completed, mut waits) = (0, 0, None);
-        for known in self.adoptions.pods.get(&run.job).into_iter().flat_map(|pods| pods.values()) {
+        for known in self.pods_of(run.job) {
             if known.pod.status.phase == "Succeeded" {
                 completed += 1;
             } else if known.attempt == run.attempt && !known.pod.metadata.is_deleting() && has_started(&known.pod) {
@@ -126,8 +138,7 @@ impl KubeMachine {
 
     /// The exit code with which a container of an attempt failed.
     pub(super) fn exit_code(&self, run: RunId) -> Option<i32> {
-        let pods = self.adoptions.pods.get(&run.job)?;
-        let mut of_run = pods.values().filter(|known| known.attempt == run.attempt);
+        let mut of_run = self.pods_of(run.job).filter(|known| known.attempt == run.attempt);
         of_run.find_map(|known| match death_by_kubelet(&known.pod) {
             Some(Death::Exit(code)) => Some(code),
             _ => None,

@@ -1,0 +1,136 @@
+//! Pods that were started after the backup that this journal goes on from: nobody knows any more what for. Each is reported, keeps its node, and is
+//! waited for before its job runs again.
+//!
+//! Never: a lost pod that is deleted, evicted, or taken for one of ours. An operator who deletes one frees its job.
+
+use super::agenda::{PodKey, Task};
+use super::gang::Gang;
+use super::life::death_by_kubelet;
+use super::{KubeMachine, KubeReport};
+use crate::names::{ANNOTATION_EFFECT, ANNOTATION_WORKER, FINALIZER, LABEL_JOURNAL, RunId, WorkerId};
+use crate::objects::{KubePod, ObjectMeta};
+use forebay_kernel::ids::{JobId, Seq};
+use forebay_kernel::storage::{ForeignId, JournalId};
+use forebay_kernel::units::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The lost pods that may still run, and those that only our finalizer keeps.
+#[derive(Debug, Default)]
+pub(super) struct LostPods {
+    pods: BTreeMap<PodKey, LostPod>,
+}
+
+#[derive(Debug)]
+struct LostPod {
+    pod: KubePod,
+    worker: WorkerId,
+}
+
+impl KubeMachine {
+    /// What an object's annotations say of the effect that asked for it.
+    pub(super) fn effect_means(&self, metadata: &ObjectMeta) -> Option<ForeignId> {
+        let (journal, position) = metadata.annotation(ANNOTATION_EFFECT)?.rsplit_once('-')?;
+        if metadata.label(LABEL_JOURNAL) != Some(self.journal.as_str()) {
+            return None;
+        }
+        let Some(lineage) = &self.lineage else {
+            return (journal == self.journal).then_some(ForeignId::Known);
+        };
+        let (id, position) = (journal.parse::<JournalId>().ok()?, position.parse::<u64>().ok()?);
+        Some(lineage.effect_of(id, Seq(position)))
+    }
+
+    /// The worker that a lost pod is.
+    pub(super) fn lost_worker(&self, metadata: &ObjectMeta) -> Option<WorkerId> {
+        let lost = self.effect_means(metadata) == Some(ForeignId::Lost);
+        metadata.annotation(ANNOTATION_WORKER).filter(|_| lost)?.parse().ok()
+    }
+
+    /// Takes a pod that is not ours as it is now.
+    pub(super) fn see_lost(&mut self, pod: &KubePod) {
+        let Some(worker) = self.lost_worker(&pod.metadata) else { return };
+        let key = PodKey::of(&pod.metadata);
+        let of_before = self.lost.pods.get(&key).filter(|known| known.pod.metadata.uid == pod.metadata.uid);
+        if of_before.is_some_and(|known| known.pod.metadata.version() > pod.metadata.version()) {
+            return;
+        }
+        if of_before.is_none() && !has_ended(pod) {
+            self.reports.push(KubeReport::Lost { worker, pod: format!("{}/{}", key.namespace, key.name) });
+        }
+        if has_ended(pod) && pod.metadata.is_deleting() && pod.metadata.finalizers.iter().any(|name| name == FINALIZER)
+        {
+            self.agenda.plan(Task::Unfinalize(key.clone()), Timestamp(0));
+        }
+        self.lost.pods.insert(key, LostPod { pod: pod.clone(), worker });
+        self.wake_starts();
+    }
+
+    /// A pod does not exist any more.
+    pub(super) fn forget_lost(&mut self, key: &PodKey) {
+        if self.lost.pods.remove(key).is_some() {
+            self.wake_starts();
+        }
+    }
+
+    /// Those that a list does not have are gone.
+    pub(super) fn lost_listed(&mut self, listed: &BTreeSet<PodKey>, version: u64) {
+        let gone = self
+            .lost
+            .pods
+            .iter()
+            .filter(|(key, known)| !listed.contains(key) && known.pod.metadata.version() <= version);
+        let gone: Vec<PodKey> = gone.map(|(key, _)| key.clone()).collect();
+        gone.iter().for_each(|key| self.forget_lost(key));
+    }
+
+    /// The state of a lost pod, where it is one.
+    pub(super) fn lost_pod(&self, key: &PodKey) -> Option<&KubePod> {
+        self.lost.pods.get(key).map(|known| &known.pod)
+    }
+
+    /// Why a gang may not start yet: a lost pod of its job may still run, or one holds a node that it is to run on.
+    pub(super) fn lost_in_the_way(&self, job: JobId, gang: &Gang) -> Option<String> {
+        let its_nodes = || gang.workers.values().filter_map(|worker| self.node_of.get(worker.instance.as_ref()?));
+        for known in self.lost.pods.values().filter(|known| self.may_run(&known.pod)) {
+            let on = known.pod.spec.node_name.as_ref();
+            let of = match known.worker.run.job == job {
+                true => "for this job".to_owned(),
+                false if on.is_some_and(|on| its_nodes().any(|name| name == on)) => {
+                    format!("for {} on a node of this one", known.worker.run.job)
+                }
+                false => continue,
+            };
+            let PodKey { namespace, name } = PodKey::of(&known.pod.metadata);
+            return Some(format!(
+                "pod {namespace}/{name} was started {of} after the backup that the journal goes on from, and may still run: this starts when it has \
+                 ended; wait for it, or delete it"
+            ));
+        }
+        None
+    }
+
+    /// Whether it is not proven that nothing of a pod runs. What ran on a node that has gone has ended.
+    fn may_run(&self, pod: &KubePod) -> bool {
+        !has_ended(pod) && pod.spec.node_name.as_ref().is_none_or(|name| self.nodes.contains_key(name))
+    }
+
+    /// Looks again at the starts that may have waited for a lost pod.
+    fn wake_starts(&mut self) {
+        let starts = self.gangs.iter().filter(|(_, gang)| gang.request.is_some() && !gang.released);
+        let starts: Vec<RunId> = starts.map(|(run, _)| *run).collect();
+        self.changed.extend(starts);
+    }
+
+    /// A node has gone, and what ran there has ended.
+    pub(super) fn lost_node_gone(&mut self, name: &str) {
+        if self.lost.pods.values().any(|known| known.pod.spec.node_name.as_deref() == Some(name)) {
+            self.wake_starts();
+        }
+    }
+}
+
+/// Whether nothing of a pod can run any more, by its kubelet's word, or because it was deleted before it was bound.
+fn has_ended(pod: &KubePod) -> bool {
+    let over = pod.metadata.is_deleting() || pod.is_terminal();
+    over && (pod.spec.node_name.is_none() || death_by_kubelet(pod).is_some())
+}
