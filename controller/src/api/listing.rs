@@ -7,6 +7,7 @@
 //! Never: the whole list at once; an end in silence: an answer that a budget ended says so, and where to go on.
 
 use super::Api;
+use super::answers::HeldAnswer;
 use super::archive;
 use super::auth::Reader;
 use super::error::ApiError;
@@ -16,9 +17,9 @@ use super::visible;
 use crate::config::tokens::Who;
 use crate::document::write;
 use crate::journal::{ArchiveSlice, ArchiveSliceQuery, FinishedJob, MOST_LISTED};
-use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
+use axum::{Extension, Json};
 use forebay_kernel::decision::Outcome;
 use forebay_kernel::ids::JobId;
 use forebay_kernel::units::Timestamp;
@@ -34,6 +35,8 @@ const PAGE: usize = 1_000;
 pub const MOST_PAGE: usize = 10_000;
 /// Bytes of a page at most.
 const MOST_BYTES: usize = 16 << 20;
+/// Bytes of a job, for which room is taken: most have a quarter of it. A page whose jobs are larger ends sooner, and says so.
+const JOB_BYTES: usize = 4 << 10;
 /// Jobs that are shown between two batches.
 const AT_ONCE: usize = 64;
 
@@ -88,9 +91,11 @@ pub(super) async fn list(
     State(api): State<Api>,
     Reader(who): Reader,
     asked: Result<Query<ListQuery>, QueryRejection>,
-) -> Result<Json<WrittenJobs>, ApiError> {
+) -> Result<(Extension<HeldAnswer>, Json<WrittenJobs>), ApiError> {
     let asked = query(asked)?;
     let limit = asked.limit.unwrap_or(PAGE).clamp(1, MOST_PAGE);
+    let most = (limit * JOB_BYTES).min(MOST_BYTES);
+    let held = api.room.answer(&who.name, most)?;
     let after = asked.after.as_deref().map(number).transpose()?;
     let rows = JobRows::now(&api, &who).await?;
     let past = asked.open != Some(true) && asked.phase.is_none_or(JobPhase::terminal);
@@ -102,7 +107,7 @@ pub(super) async fn list(
     };
     let (phase, wanted) = (asked.phase, asked);
     let found = beside(&api, move || find(&rows, &wanted, after, limit, finished)).await?;
-    shown(&api, &who, found, phase).await.map(Json)
+    shown(&api, &who, found, phase, most).await.map(|page| (Extension(held), Json(page)))
 }
 
 fn outcome(phase: Option<JobPhase>) -> Option<Outcome> {
@@ -165,8 +170,14 @@ fn find(rows: &JobRows, asked: &ListQuery, after: Option<JobId>, limit: usize, a
     found
 }
 
-/// The views of what was found, as far as they fit an answer.
-async fn shown(api: &Api, who: &Arc<Who>, found: Found, phase: Option<JobPhase>) -> Result<WrittenJobs, ApiError> {
+/// The views of what was found, as far as they fit so many bytes.
+async fn shown(
+    api: &Api,
+    who: &Arc<Who>,
+    found: Found,
+    phase: Option<JobPhase>,
+    most: usize,
+) -> Result<WrittenJobs, ApiError> {
     let Found { picks, next, cut } = found;
     let mut page =
         WrittenJobs { now_s: Timestamp(0).into(), jobs: Vec::new(), next: next.map(|id| id.to_string()), cut };
@@ -181,7 +192,7 @@ async fn shown(api: &Api, who: &Arc<Who>, found: Found, phase: Option<JobPhase>)
                 let written = to_raw_value(&view)
                     .map_err(|e| ApiError::new(500, "Unwritable", e.to_string(), "report this with the journal"))?;
                 bytes += written.get().len();
-                if bytes > MOST_BYTES && !page.jobs.is_empty() {
+                if bytes > most && !page.jobs.is_empty() {
                     (page.next, page.cut) = (last.map(|id: JobId| id.to_string()), Some(ReadCut::Memory));
                     return Ok(page);
                 }

@@ -9,6 +9,7 @@
 //! Never: keeps state of its own beyond who waits for which job, answers before a write is durable, or buffers without bound.
 
 mod agent;
+mod answers;
 mod archive;
 mod audit;
 mod auth;
@@ -218,6 +219,7 @@ fn router(api: Api, address: SocketAddr) -> Router {
         .fallback(nowhere)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(MOST_BYTES))
+        .layer(axum::middleware::from_fn_with_state(api.clone(), answers::bounded))
         .layer(axum::middleware::from_fn_with_state(api.clone(), audit::watch))
         .layer(axum::middleware::from_fn(move |request, next| guard::check(address, open, request, next)))
         .with_state(api)

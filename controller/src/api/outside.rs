@@ -1,14 +1,20 @@
-//! The shape of errors that no handler answers: a request that cannot be read, or whose head is too long, gets an empty answer of the
+//! What a connection is to its server: it takes what is written within a while, or is given up; and the shape of errors that no handler answers: a request that cannot be read, or whose head is too long, gets an empty answer of the
 //! HTTP library. It leaves here with the same body as every other error.
 //!
 //! Never: touches an answer of a handler: those with an error have a body and its type.
 
 use super::error::ErrorBody;
 use serde_json::json;
+use std::future::Future as _;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep};
+
+/// A client that takes nothing of its answer for so long is given up.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The longest head of such an answer.
 const MOST_BARE: usize = 512;
@@ -18,16 +24,30 @@ pub(super) struct Shaped {
     io: TcpStream,
     /// Of an answer in another shape, what is not written yet.
     left: Vec<u8>,
+    /// Since nothing could be written: when it is given up.
+    stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl Shaped {
     pub fn new(io: TcpStream) -> Shaped {
-        Shaped { io, left: Vec::new() }
+        Shaped { io, left: Vec::new(), stalled: None }
+    }
+
+    /// Writes, and gives up where nothing can be written for too long.
+    fn poll_io(&mut self, cx: &mut Context<'_>, from: Option<&[u8]>) -> Poll<std::io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write(cx, from.unwrap_or(&self.left));
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
+        ready!(stalled.as_mut().poll(cx));
+        Poll::Ready(Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "its client does not read")))
     }
 
     fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         while !self.left.is_empty() {
-            let written = ready!(Pin::new(&mut self.io).poll_write(cx, &self.left))?;
+            let written = ready!(self.poll_io(cx, None))?;
             if written == 0 {
                 return Poll::Ready(Err(std::io::ErrorKind::WriteZero.into()));
             }
@@ -76,7 +96,7 @@ impl AsyncRead for Shaped {
 impl AsyncWrite for Shaped {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, from: &[u8]) -> Poll<std::io::Result<usize>> {
         ready!(self.poll_left(cx))?;
-        let Some(text) = shaped(from) else { return Pin::new(&mut self.io).poll_write(cx, from) };
+        let Some(text) = shaped(from) else { return self.poll_io(cx, Some(from)) };
         self.left = text;
         // What cannot be written now is written before anything else is.
         if let Poll::Ready(Err(error)) = self.poll_left(cx) {

@@ -1,8 +1,9 @@
-//! How much is served at once, and of that how much to one caller: bytes of bodies, streams, waits, reads beside the loop, exports.
+//! How much is served at once, and of that how much to one caller: bytes of bodies and answers, streams, waits, reads beside the loop, exports.
 //!
 //! Never: a bound that a client can lift; all of something for one principal while others want it.
 
 use super::MOST_BYTES;
+use super::answers::HeldAnswer;
 use super::error::ApiError;
 use super::waiters::MOST_WAITERS;
 use crate::driver::{HeldShare, Shares};
@@ -11,6 +12,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bodies at once, in KiB. As JSON they take up to ten times as much: 640 MiB.
 const MOST_BODIES_KIB: usize = 64 * 1024;
+
+/// Answers that are not read yet, in KiB: with what they are made of, twice as much.
+const MOST_ANSWERS_KIB: usize = 128 * 1024;
 
 /// Streams of statuses at once. Each has a task, a channel of 256 lines and maybe an open file.
 pub(super) const MOST_STREAMS: usize = 256;
@@ -25,6 +29,7 @@ const MOST_EXPORTS: usize = 1;
 #[derive(Clone)]
 pub(super) struct Room {
     bodies: Shares,
+    answers: Shares,
     streams: Shares,
     waiters: Shares,
     scans: Arc<Semaphore>,
@@ -35,6 +40,7 @@ impl Default for Room {
     fn default() -> Room {
         Room {
             bodies: Shares::new(MOST_BODIES_KIB),
+            answers: Shares::new(MOST_ANSWERS_KIB),
             streams: Shares::new(MOST_STREAMS),
             waiters: Shares::new(MOST_WAITERS),
             scans: Arc::new(Semaphore::new(MOST_SCANS)),
@@ -51,6 +57,24 @@ impl Room {
     pub fn body(&self, who: &Arc<str>, said: Option<usize>) -> Result<HeldShare, ApiError> {
         let kib = said.unwrap_or(MOST_BYTES).min(MOST_BYTES).div_ceil(1024).max(1);
         self.bodies.take(who, kib).ok_or_else(|| busy("too many requests with bodies at once", 1))
+    }
+
+    /// Room for an answer of at most so many bytes, taken before it is made.
+    ///
+    /// # Errors
+    /// `Busy` (429) while this caller, or all, have not read as much as there is room for.
+    pub fn answer(&self, who: &Arc<str>, bytes: usize) -> Result<HeldAnswer, ApiError> {
+        self.answer_to(who, bytes as u64, false).map(HeldAnswer::new)
+    }
+
+    /// Room for an answer that is made already. `many`: who asked stands for many, and has no part of its own.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn answer_to(&self, who: &Arc<str>, bytes: u64, many: bool) -> Result<HeldShare, ApiError> {
+        let kib = usize::try_from(bytes.div_ceil(1024)).unwrap_or(usize::MAX);
+        let share = if many { self.answers.take_any(who, kib) } else { self.answers.take(who, kib) };
+        share.ok_or_else(|| busy("too many answers wait to be read", 1))
     }
 
     /// Room for a stream.
@@ -123,6 +147,9 @@ mod tests {
         assert!(room.stream(&name("a")).is_ok());
         let waits: Vec<_> = (0..MOST_WAITERS).filter_map(|_| room.waiter(&name("a")).ok()).collect();
         assert!(waits.len() < MOST_WAITERS && room.waiter(&name("b")).is_ok());
+        let unread: Vec<_> = (0..64).filter_map(|_| room.answer(&name("a"), 16 << 20).ok()).collect();
+        assert!((1..=4).contains(&unread.len()), "{}", unread.len());
+        assert!(room.answer(&name("b"), 4 << 20).is_ok() && room.answer_to(&name("b"), u64::MAX, true).is_err());
         let export = room.export().expect("room");
         assert!(room.export().is_err());
         drop(export);

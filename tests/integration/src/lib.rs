@@ -107,6 +107,24 @@ pub fn run(folder: &Path, args: &[&str]) -> Said {
     output.unwrap_or_else(|e| panic!("{}: {e}", binary().display())).into()
 }
 
+/// Sends a request as it is to whatever serves at this address: its status and body.
+///
+/// # Panics
+/// When there is no answer.
+#[must_use]
+pub fn send(url: &str, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> (u16, String) {
+    let config = ureq::Agent::config_builder().http_status_as_error(false).proxy(None).build();
+    let agent: ureq::Agent = config.into();
+    let mut request = ureq::http::Request::builder().method(method).uri(format!("{url}{path}"));
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(body.to_vec()).expect("a request");
+    let mut response = agent.run(request).unwrap_or_else(|e| panic!("{method} {path}: {e}"));
+    let text = response.body_mut().read_to_string().unwrap_or_else(|e| panic!("{method} {path}: {e}"));
+    (response.status().as_u16(), text)
+}
+
 /// A running server, ended when dropped.
 #[derive(Debug)]
 pub struct Server {
@@ -186,16 +204,7 @@ impl Server {
     /// When there is no answer.
     #[must_use]
     pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> (u16, String) {
-        let config = ureq::Agent::config_builder().http_status_as_error(false).proxy(None).build();
-        let agent: ureq::Agent = config.into();
-        let mut request = ureq::http::Request::builder().method(method).uri(format!("{}{path}", self.url));
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        let request = request.body(body.to_vec()).expect("a request");
-        let mut response = agent.run(request).unwrap_or_else(|e| panic!("{method} {path}: {e}"));
-        let text = response.body_mut().read_to_string().unwrap_or_else(|e| panic!("{method} {path}: {e}"));
-        (response.status().as_u16(), text)
+        send(&self.url, method, path, headers, body)
     }
 
     /// The same, where there may be no answer.

@@ -88,10 +88,16 @@ pub fn fast(folder: &Path) -> Server {
 /// A request with somebody's token.
 #[must_use]
 pub fn ask(server: &Server, name: &str, method: &str, path: &str, body: Option<&Value>) -> (u16, String) {
+    ask_at(&server.url, name, method, path, body)
+}
+
+/// The same of whatever serves at this address.
+#[must_use]
+pub fn ask_at(url: &str, name: &str, method: &str, path: &str, body: Option<&Value>) -> (u16, String) {
     let bearer = format!("Bearer {}", secret(name));
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
     let body = body.map(Value::to_string).unwrap_or_default();
-    server.send(method, path, &headers, body.as_bytes())
+    crate::send(url, method, path, &headers, body.as_bytes())
 }
 
 /// The same, as JSON.

@@ -1,24 +1,29 @@
 //! Slow, greedy and malformed clients: each is bounded by itself, and whoever else asks is served beside it.
 
-use crate::wire::{PATIENCE, answer, code, connect, head, p99, resident_mib, send, status, timed, try_connect};
+use crate::nothing::compare;
+use crate::wire::{PATIENCE, answer, code, connect, head, resident_mib, send, status, timed, try_connect};
 use crate::{full, many};
 use forebay_integration::Server;
-use forebay_integration::teams::{ask, prepared, start, submission, submit, write};
+use forebay_integration::teams::{ask_at, prepared, start, submission, submit, write};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Health, figures and another team's post and read are served: how long the latter took.
-fn others_are_served(server: &Server, round: usize) -> Duration {
-    assert_eq!(server.send("GET", "/healthz", &[], b"").0, 200);
-    assert_eq!(server.send("GET", "/readyz", &[], b"").0, 200);
-    assert_eq!(ask(server, "scraper", "GET", "/metrics", None).0, 200);
-    assert_eq!(ask(server, "team-b", "GET", "/v1/jobs?limit=5", None).0, 200);
-    let (took, (status, text)) =
-        timed(|| ask(server, "team-b", "POST", "/v1/events", Some(&submission(&format!("b-{round}"), "b", 36_000))));
+fn others_are_served(url: &str) -> Duration {
+    static ROUND: AtomicUsize = AtomicUsize::new(0);
+    for (name, path) in
+        [("scraper", "/healthz"), ("scraper", "/readyz"), ("scraper", "/metrics"), ("team-b", "/v1/jobs?limit=5")]
+    {
+        assert_eq!(ask_at(url, name, "GET", path, None).0, 200, "{path}");
+    }
+    let event = submission(&format!("b-{}", ROUND.fetch_add(1, Ordering::Relaxed)), "b", 36_000);
+    let (took, (status, text)) = timed(|| ask_at(url, "team-b", "POST", "/v1/events", Some(&event)));
     assert_eq!(status, 202, "{text}");
     took
 }
@@ -36,20 +41,16 @@ fn idle_connections_and_half_heads_of_one_address_leave_room_for_others() {
     let server = start(folder.path(), &[]);
     let before = resident_mib(&server);
     for (what, begun) in [("idle", ""), ("half a head", "GET /v1/jobs HTTP/1.1\r\nhost: 127.0.0.1\r\nx: ")] {
-        let held: Vec<TcpStream> = (0..many(400, 9_000))
-            .map_while(|_| {
-                let mut stream = try_connect(&server)?;
-                stream.write_all(begun.as_bytes()).ok().map(|()| stream)
-            })
-            .collect();
-        let times = (0..many(20, 200)).map(|n| others_are_served(&server, n)).collect();
-        println!(
-            "{} connections ({what}): a post takes {:?} (p99), {} MiB",
-            held.len(),
-            p99(times),
-            resident_mib(&server)
-        );
-        drop(held);
+        let connections = many(400, 9_000);
+        let attack = |url: &str| -> Vec<TcpStream> {
+            (0..connections)
+                .map_while(|_| {
+                    let mut stream = try_connect(url)?;
+                    stream.write_all(begun.as_bytes()).ok().map(|()| stream)
+                })
+                .collect()
+        };
+        compare(&server, &format!("{connections} connections ({what})"), attack, others_are_served, many(20, 200));
     }
     assert!(resident_mib(&server) <= before + 512, "{} MiB, {before} before", resident_mib(&server));
 }
@@ -74,14 +75,17 @@ fn slow_bodies_of_one_principal_leave_room_for_those_of_others() {
     let folder = prepared();
     let server = start(folder.path(), &[]);
     let large = head("team-a", "POST /v1/events", "content-type: application/json\r\ncontent-length: 4194304\r\n");
-    let mut slow = Vec::new();
-    for _ in 0..many(40, 500) {
-        let mut stream = connect(&server);
-        stream.write_all(large.as_bytes()).and_then(|()| stream.write_all(b"[")).expect("writes");
-        slow.push(stream);
-    }
-    let times = (0..many(10, 100)).map(|n| others_are_served(&server, n)).collect();
-    println!("{} slow bodies: a post of another takes {:?} (p99)", slow.len(), p99(times));
+    let slow_ones = |url: &str| -> Vec<TcpStream> {
+        let streams = (0..many(40, 500)).map(|_| try_connect(url).expect("connects"));
+        streams
+            .map(|mut stream| {
+                stream.write_all(large.as_bytes()).and_then(|()| stream.write_all(b"[")).expect("writes");
+                stream
+            })
+            .collect()
+    };
+    compare(&server, "slow bodies", slow_ones, others_are_served, many(10, 100));
+    let mut slow = slow_ones(&server.url);
     // Which of them are let in is up to the server's threads. Those are given up when nothing more comes, the others at once.
     let (given_up, refused): (Vec<u16>, Vec<u16>) =
         slow.iter_mut().map(|stream| status(&answer(stream))).partition(|status| *status == 408);
@@ -130,51 +134,93 @@ fn waits_and_streams_of_one_principal_are_a_part_of_all() {
     let read = other.read(&mut piece).expect("an answer");
     assert_eq!(status(&String::from_utf8_lossy(&piece[..read])), 200, "another principal has its own");
     drop(streams);
-    let waits = (0..many(200, 10_000)).map_while(|_| {
-        let mut stream = try_connect(&server)?;
-        let line = format!("GET /v1/jobs/{job}?waitFor=terminal&timeout=10m");
-        stream.write_all(head("team-a", &line, "").as_bytes()).ok().map(|()| stream)
-    });
-    let waits: Vec<TcpStream> = waits.collect();
-    let times = (0..many(20, 200)).map(|n| others_are_served(&server, n)).collect();
-    println!("{} waits: a post of another takes {:?} (p99)", waits.len(), p99(times));
+    let line = head("team-a", &format!("GET /v1/jobs/{job}?waitFor=terminal&timeout=10m"), "");
+    let waits = |url: &str| -> Vec<TcpStream> {
+        let streams = (0..many(200, 10_000)).map_while(|_| {
+            let mut stream = try_connect(url)?;
+            stream.write_all(line.as_bytes()).ok().map(|()| stream)
+        });
+        streams.collect()
+    };
+    compare(&server, "waits", waits, others_are_served, many(20, 200));
+}
+
+#[test]
+fn answers_that_nobody_reads_are_bounded_and_others_are_served() {
+    let folder = prepared();
+    let server = behind_a_proxy(folder.path());
+    for round in 0..10 {
+        let some = (0..1_000).map(|n| submission(&format!("u-{round}-{n}"), "a", 36_000)).collect();
+        assert_eq!(ask_at(&server.url, "team-a", "POST", "/v1/events", Some(&Value::Array(some))).0, 202);
+    }
+    let before = resident_mib(&server);
+    let line = head("team-a", "GET /v1/jobs?limit=10000", "");
+    let unread = |url: &str| -> Vec<TcpStream> {
+        let streams = (0..many(40, 300)).map_while(|_| {
+            let mut stream = try_connect(url)?;
+            stream.write_all(line.as_bytes()).ok().map(|()| stream)
+        });
+        streams.collect()
+    };
+    compare(&server, "unread answers", unread, others_are_served, many(10, 100));
+    let mut unread = unread(&server.url);
+    let statuses: Vec<u16> = unread
+        .iter_mut()
+        .map(|stream| {
+            let mut piece = [0; 64];
+            let read = stream.read(&mut piece).expect("an answer");
+            status(&String::from_utf8_lossy(&piece[..read]))
+        })
+        .collect();
+    let served = statuses.iter().filter(|status| **status == 200).count();
+    let refused = statuses.iter().filter(|status| **status == 429).count();
+    assert_eq!(served + refused, statuses.len(), "{statuses:?}");
+    assert!((1..=8).contains(&served) && refused > 0, "one principal has room for a few: {served}, {refused} refused");
+    let after = resident_mib(&server);
+    assert!(after <= before + 512, "{after} MiB, {before} before");
+}
+
+/// Threads that post as fast as they can, until it is dropped.
+struct Greedy {
+    over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Greedy {
+    fn begin(url: &str) -> Greedy {
+        static THREAD: AtomicUsize = AtomicUsize::new(0);
+        let over = Arc::new(AtomicBool::new(false));
+        let threads = (0..4).map(|_| {
+            let (over, url, thread) = (Arc::clone(&over), url.to_owned(), THREAD.fetch_add(1, Ordering::Relaxed));
+            std::thread::spawn(move || {
+                let mut round = 0;
+                while !over.load(Ordering::Acquire) {
+                    let some = (0..200).map(|n| submission(&format!("g-{thread}-{round}-{n}"), "a", 36_000)).collect();
+                    let (status, text) = ask_at(&url, "team-a", "POST", "/v1/events", Some(&Value::Array(some)));
+                    assert!(matches!(status, 202 | 429), "{status} {text}");
+                    round += 1;
+                }
+            })
+        });
+        let threads = threads.collect();
+        Greedy { over, threads }
+    }
+}
+
+impl Drop for Greedy {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        for thread in self.threads.drain(..) {
+            thread.join().expect("each of its posts is taken or refused");
+        }
+    }
 }
 
 #[test]
 fn one_principal_that_posts_as_fast_as_it_can_keeps_no_other_waiting() {
     let folder = prepared();
     let server = behind_a_proxy(folder.path());
-    let rounds = many(40, 400);
-    let idle: Vec<Duration> = (0..rounds).map(|n| others_are_served(&server, n)).collect();
-    let over = AtomicBool::new(false);
-    let (beside, refused) = std::thread::scope(|scope| {
-        let (over, server) = (&over, &server);
-        let greedy: Vec<_> = (0..4)
-            .map(|thread| {
-                scope.spawn(move || {
-                    let (mut round, mut refused) = (0, 0);
-                    while !over.load(Ordering::Acquire) {
-                        let some =
-                            (0..200).map(|n| submission(&format!("g-{thread}-{round}-{n}"), "a", 36_000)).collect();
-                        let (status, text) = ask(server, "team-a", "POST", "/v1/events", Some(&Value::Array(some)));
-                        assert!(matches!(status, 202 | 429), "{status} {text}");
-                        refused += usize::from(status == 429);
-                        round += 1;
-                    }
-                    refused
-                })
-            })
-            .collect();
-        let beside: Vec<Duration> = (0..rounds).map(|n| others_are_served(server, rounds + n)).collect();
-        over.store(true, Ordering::Release);
-        let refused: usize = greedy.into_iter().map(|greedy| greedy.join().expect("it ends")).sum();
-        (beside, refused)
-    });
-    println!(
-        "a post of another takes {:?} (p99) idle, {:?} beside a greedy one ({refused} of its refused)",
-        p99(idle),
-        p99(beside)
-    );
+    compare(&server, "one that posts as fast as it can", Greedy::begin, others_are_served, many(40, 100));
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod clients;
 mod clock;
 mod folder;
 mod journal;
+mod nothing;
 mod reads;
 mod restore;
 mod roles;

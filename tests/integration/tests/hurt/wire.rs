@@ -17,12 +17,12 @@ const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// A connection to a server from the attacker's address.
 pub fn connect(server: &Server) -> TcpStream {
-    try_connect(server).expect("connects")
+    try_connect(&server.url).expect("connects")
 }
 
-/// The same, where the system may have no more.
-pub fn try_connect(server: &Server) -> Option<TcpStream> {
-    let address: SocketAddr = server.url.trim_start_matches("http://").parse().expect("an address");
+/// The same to whatever serves at this address, where the system may have no more.
+pub fn try_connect(url: &str) -> Option<TcpStream> {
+    let address: SocketAddr = url.trim_start_matches("http://").parse().expect("an address");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().ok()?;
     let connected = runtime.block_on(async {
         let socket = TcpSocket::new_v4()?;
