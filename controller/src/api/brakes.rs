@@ -205,7 +205,10 @@ fn meant_by_release(state: &EngineState, kind: &str, target: Option<&str>) -> Re
 }
 
 fn queue(state: &EngineState, path: &str) -> Result<Brake, ApiError> {
-    let known = state.queues().iter().map(|(_, queue)| queue.path.as_str());
+    // A name without a rule is one of which jobs were refused.
+    let known =
+        state.queues().iter().filter(|(_, queue)| queue.rule.is_some() || state.queue_brake_of(&queue.path).is_some());
+    let known = known.map(|(_, queue)| queue.path.as_str());
     let declared = state.policy().into_iter().flat_map(|policy| policy.queues.keys().map(String::as_str));
     let all: BTreeSet<&str> = known.chain(declared).collect();
     let below = |of: &&str| *of == path || of.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'));

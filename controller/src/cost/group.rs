@@ -207,7 +207,7 @@ fn document(sums: BTreeMap<String, Sum>) -> CostDocument {
 
 /// A row of micro-dollars, GPU time, that of nodes that were bought, and that of spot.
 pub(super) fn row(key: String, [micro, gpu_time, bought, spot]: [i128; 4]) -> CostRow {
-    let spot_ratio = decimal((spot * 1_000_000).checked_div(bought).unwrap_or(0));
+    let spot_ratio = (spot * 1_000_000).checked_div(bought).map(decimal);
     CostRow { key, cost_usd: decimal(micro), gpu_hours: gpu_hours(gpu_time), spot_ratio }
 }
 

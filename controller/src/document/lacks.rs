@@ -169,8 +169,9 @@ impl<'a> Asker<'a> {
         let mut lack = LackFigures::default();
         let Some(quota) = self.quota else { return lack };
         let tree = self.state.quota();
-        let short = self.pools().find(|pool| tree.available(quota, *pool) <= available).or_else(|| self.pools().next());
-        let Some(pool) = short else { return lack };
+        // The figure is of one pool, and all others have to be of the same one. It may have changed since.
+        let by_distance = |pool: &PoolId| tree.available(quota, *pool).0.abs_diff(available.0);
+        let Some(pool) = self.pools().min_by_key(by_distance) else { return lack };
         let binding = binding(tree, quota, pool);
         let nodes = self.state.policy().map(|p| p.quotas.as_slice()).unwrap_or_default();
         let node = nodes.get(binding.index());

@@ -304,6 +304,10 @@ pub fn counted_queues(state: &State, counts: &BTreeMap<QueueId, QueueCounts>) ->
         views.insert(path, queue_view(state, path, true, Some(rule), QueueCounts::default()));
     }
     for (id, queue) in state.queues().iter() {
+        // Every job of a name without a rule was refused, unless it had one under an earlier policy.
+        if queue.rule.is_none() && !counts.contains_key(&id) {
+            continue;
+        }
         let declared = state.policy().is_some_and(|p| p.queues.contains_key(&queue.path));
         let view =
             queue_view(state, &queue.path, declared, queue.rule.as_ref(), counts.get(&id).copied().unwrap_or_default());

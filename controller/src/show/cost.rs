@@ -20,7 +20,7 @@ pub fn table(bill: &CostDocument, by: &str, paint: Paint) -> String {
         .left(&by.to_uppercase(), |(row, _)| short(&row.key, 48))
         .right("USD", |(_, cents)| usd(*cents))
         .right("GPU-HOURS", |(row, _)| number(row.gpu_hours, 2))
-        .right("SPOT", |(row, _)| if row.gpu_hours > 0.0 { percent(row.spot_ratio) } else { "-".to_owned() });
+        .right("SPOT", |(row, _)| row.spot_ratio.map_or_else(|| "-".to_owned(), percent));
     format!("{}\n\n{} USD in all", table.text(), paint.strong(&usd(total)))
 }
 
@@ -32,7 +32,8 @@ fn usd(cents: i128) -> String {
 #[must_use]
 pub fn csv(bill: &CostDocument) -> String {
     let row = |row: &forebay_wire::document::cost::CostRow| {
-        format!("{},{:.6},{:.6},{:.6}\r\n", csv_field(&row.key), row.cost_usd, row.gpu_hours, row.spot_ratio)
+        let spot = row.spot_ratio.map_or_else(String::new, |ratio| format!("{ratio:.6}"));
+        format!("{},{:.6},{:.6},{spot}\r\n", csv_field(&row.key), row.cost_usd, row.gpu_hours)
     };
     std::iter::once("key,cost_usd,gpu_hours,spot_ratio\r\n".to_owned()).chain(bill.rows.iter().map(row)).collect()
 }
@@ -43,7 +44,8 @@ mod tests {
     use forebay_wire::document::cost::CostRow;
 
     fn bill() -> CostDocument {
-        let row = |key: &str, cost_usd| CostRow { key: key.to_owned(), cost_usd, gpu_hours: 2.5, spot_ratio: 0.25 };
+        let row =
+            |key: &str, cost_usd| CostRow { key: key.to_owned(), cost_usd, gpu_hours: 2.5, spot_ratio: Some(0.25) };
         let rows = vec![row("a,b", 0.333_334), row("=sum(1)", 0.333_333), row("c\"d", 0.333_333)];
         CostDocument { rows, total_usd: 1.0 }
     }

@@ -82,7 +82,11 @@ fn agrees(by: &str, found: &CostDocument, expected: &Named, at: &str) {
     let found_rows: BTreeMap<String, [i64; 3]> = found
         .rows
         .iter()
-        .map(|row| (row.key.clone(), [row.cost_usd, row.gpu_hours, row.spot_ratio].map(|x| (x * 1e6).round() as i64)))
+        .map(|row| {
+            // Where nothing was bought there is no ratio; the other program has 0 there.
+            let ratio = row.spot_ratio.unwrap_or(0.0);
+            (row.key.clone(), [row.cost_usd, row.gpu_hours, ratio].map(|x| (x * 1e6).round() as i64))
+        })
         .collect();
     assert_eq!(found_rows, rows, "by {by} at {at}");
     let (sum, total) = (rows.values().map(|row| row[0]).sum::<i64>(), (found.total_usd * 1e6).round() as i64);

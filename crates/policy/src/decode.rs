@@ -15,6 +15,9 @@ use std::fmt;
 /// Of a value where a list or a map belongs.
 const STANDS_HERE: &str = "stands here";
 
+/// What belongs where a list does.
+const LIST: &str = "a list, such as `[a, b]`";
+
 /// Of what kind the document is that is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum YamlKind {
@@ -110,6 +113,9 @@ impl Cx {
                 self.told(node, key, what, remedy);
             }
             Problem::Of { value, what, remedy } => {
+                // One that stands alone is what the list is to have. Those of a configuration are in no message.
+                let alone = self.kind == YamlKind::Policy && what == STANDS_HERE && remedy.ends_with(LIST);
+                let remedy = if alone { format!("write a list: `[{}]`", shown(&value)) } else { remedy };
                 let value = match self.kind {
                     YamlKind::Policy => format!("`{}`", shown(&value)),
                     YamlKind::Config if what == STANDS_HERE => "a single value".to_owned(),
@@ -159,7 +165,7 @@ impl de::Error for Problem {
     fn invalid_type(found: de::Unexpected<'_>, expected: &dyn Expected) -> Self {
         // serde's own words for lists and texts are those of programmers.
         let wanted = match expected.to_string().as_str() {
-            "a sequence" => "a list, such as `[a, b]`".to_owned(),
+            "a sequence" => LIST.to_owned(),
             "a string" => "a name".to_owned(),
             other => other.to_owned(),
         };

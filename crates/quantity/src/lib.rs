@@ -177,6 +177,10 @@ mod tests {
 
     #[test]
     fn values_without_their_unit_or_out_of_range_are_refused() {
+        for text in ["1h30", "00:10:00", "10,5m"] {
+            let remedy = text.parse::<Time>().unwrap_err().remedy;
+            assert!(remedy.ends_with("`90s`, `15m`, `8h` or `7d`"), "{text}: {remedy} keeps a part of it alone");
+        }
         refuses::<Time>(&["", "15", "m", "-5m", "1.5h", "15x", "15 m 3", "99999999999999999999s", "2000000d", "٣m"]);
         refuses::<PerHour>(&[
             "",

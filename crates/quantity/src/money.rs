@@ -18,7 +18,9 @@ impl FromStr for PerHour {
 
     fn from_str(text: &str) -> Result<PerHour, UnitError> {
         let (number, unit) = split_unit(text);
-        let remedy = format!("write `{} USD/h`", shown(if number.is_empty() { "2500" } else { number }));
+        // `.5` is no number here, and `0.5` is what was meant.
+        let zero = if number.starts_with('.') { "0" } else { "" };
+        let remedy = format!("write `{zero}{} USD/h`", shown(if number.is_empty() { "2500" } else { number }));
         let (what, remedy) = match (unit, decimal(number, 6)) {
             ("USD/h", Some(micros)) if micros <= MAX_MICROS => return Ok(PerHour(Rate(micros))),
             ("USD/h", Some(_)) => ("is more than a billion USD/h", "write what the account can bear".to_owned()),

@@ -46,11 +46,11 @@ impl FromStr for Time {
                 "d" => 86_400_000,
                 "w" => 7 * 86_400_000,
                 "" => {
-                    return wrong(
-                        text,
-                        "has no unit of time",
-                        format!("write `{0}s`, `{0}m` or `{0}h`", shown(number)),
-                    );
+                    // A number alone is had with each unit. Behind another part its unit is not known, and a colon or a comma says neither.
+                    let alone = number == text.trim();
+                    let remedy =
+                        if alone { format!("write `{0}s`, `{0}m` or `{0}h`", shown(number)) } else { remedy.into() };
+                    return wrong(text, "has no unit of time", remedy);
                 }
                 _ => {
                     return wrong(text, &format!("is not a time: the unit `{}` is not known", shown(unit)), remedy);

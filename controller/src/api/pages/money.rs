@@ -312,7 +312,7 @@ impl Money {
         let shown = if rows.len() > MOST_ROWS { MOST_ROWS - 1 } else { rows.len() };
         let cells = |(row, cents): &(&CostRow, i128)| {
             let name = Cell { link: self.link_into(by, &row.key), ..Cell::text(self.name(by, &row.key)) };
-            let spot = if row.gpu_hours > 0.0 { percent(row.spot_ratio) } else { "-".to_owned() };
+            let spot = row.spot_ratio.map_or_else(|| "-".to_owned(), percent);
             vec![name, money(*cents), Cell::figure(number(row.gpu_hours, 2)), Cell::figure(spot)]
         };
         let mut all: Vec<Vec<Cell>> = rows.iter().take(shown).map(cells).collect();

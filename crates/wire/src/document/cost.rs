@@ -58,6 +58,6 @@ pub struct CostRow {
     pub cost_usd: f64,
     /// GPU-hours that it held, or that were of no use to anybody.
     pub gpu_hours: f64,
-    /// Spot of all GPU-hours that were bought for it. 0 where none were.
-    pub spot_ratio: f64,
+    /// Spot of all GPU-hours that were bought for it. Null where none were.
+    pub spot_ratio: Option<f64>,
 }

@@ -17,7 +17,7 @@ use forebay::driver::{DriverHandle, EffectExecutor, EffectRequest, RealAdapters,
 use forebay::sources::registry::SourceRegistry;
 use forebay_driver::journal::JournalIdentity;
 use forebay_integration::root;
-use forebay_kernel::effect::{Action, Status, StatusKind};
+use forebay_kernel::effect::{Action, Effect, Status, StatusKind};
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::{Attempt, JobId};
 use forebay_kernel::state::State;
@@ -80,6 +80,12 @@ struct Cluster(Arc<Processes>);
 
 impl EffectExecutor for Cluster {
     fn begin(&mut self, _: &JournalIdentity, _: &State) {}
+
+    fn freeze(&mut self, _: &Effect, _: &State) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn observe(&mut self, _: &State) {}
 
     fn execute(&mut self, request: EffectRequest<'_>) {
         match &request.effect.action {

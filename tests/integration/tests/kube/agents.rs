@@ -69,11 +69,12 @@ fn the_token_of_an_agents_pod_speaks_of_its_own_node_alone() {
     let server = stand.start();
     // An agent is there as soon as its node is, and that makes no node ready that Kubernetes does not call so.
     let bearer = format!("Bearer {ON_CALL}");
-    let booting = until("an instance", LIMIT, || {
+    let mut booting = String::new();
+    until("an instance", LIMIT, || {
         let (_, text) = server.send("GET", "/v1/nodes", &[("authorization", &bearer)], b"");
         let nodes: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
         let instance = nodes["nodes"].as_array().and_then(|all| all.iter().find_map(|node| node["instance"].as_str()));
-        instance.map(str::to_owned).ok_or(text)
+        instance.map(|instance| instance.clone_into(&mut booting)).ok_or(text)
     });
     let (status, text) = hello(&server, ON_CALL, &booting);
     assert!(status == 202 && text.contains("false"), "{status} {text}");
