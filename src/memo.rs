@@ -4,6 +4,7 @@
 
 mod parked;
 
+use crate::decision::Decision;
 use crate::ids::{ClassId, JobId, PoolId};
 use crate::reason::Reason;
 use crate::rules::order::{self, ClassQueue, Head};
@@ -68,6 +69,15 @@ pub(crate) struct Parked {
 }
 
 impl Memo {
+    /// A decision is made. A node that is given back, or given up, leaves room that was counted on in ways that no epoch tells.
+    pub(crate) fn note(&mut self, decision: &Decision) {
+        if matches!(decision, Decision::Terminate { .. } | Decision::GiveUp { .. }) {
+            self.parked.forget();
+            self.rebooked.forget();
+            self.searched.clear();
+        }
+    }
+
     /// Whether nothing has happened since the prices were last compared with the budgets of the jobs that are held.
     pub(crate) fn priced_at(&self, state: &State) -> bool {
         !self.off && self.priced == Some(state.capacity_epoch)

@@ -51,6 +51,13 @@ impl ParkedClasses {
         self.by_time.range((now, ClassId(u32::MAX))..).copied().filter(move |(at, _)| *at > now)
     }
 
+    /// Nothing of what was told holds any more. What a try that is open parked is taken back with it all the same.
+    pub(crate) fn forget(&mut self) {
+        self.rows.clear();
+        self.by_epoch.clear();
+        self.by_time.clear();
+    }
+
     /// From here on changes can be taken back.
     pub(crate) fn open_try(&mut self) -> ParkedMark {
         self.tries += 1;
