@@ -16,6 +16,13 @@ pub fn cargo(root: &Path) -> Command {
     command
 }
 
+/// Git on a repository.
+pub fn git(root: &Path) -> Command {
+    let mut command = Command::new("git");
+    command.current_dir(root);
+    command
+}
+
 /// The command as a person would type it, with the variables that were set for it.
 pub fn shown(command: &Command) -> String {
     let mut words = Vec::new();

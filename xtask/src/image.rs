@@ -19,6 +19,7 @@ use crate::workspace::Workspace;
 use crate::{release, sbom};
 
 use root::Contents;
+pub use root::must_be_free;
 
 /// What `cargo xtask image` takes.
 #[derive(clap::Args)]

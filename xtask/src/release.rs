@@ -9,12 +9,11 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use crate::ChoreFailure;
-use crate::command::{capture, cargo, run as run_command};
+use crate::command::{capture, cargo, git, run as run_command};
+use crate::image::must_be_free;
 use crate::workspace::Workspace;
 
 /// What `cargo xtask reproduce` takes.
@@ -74,12 +73,7 @@ fn cargo_home() -> Result<PathBuf, ChoreFailure> {
 /// Builds the last commit twice, and compares.
 pub fn reproduce(workspace: &Workspace, args: &ReproduceArgs) -> Result<(), ChoreFailure> {
     let out = args.out.clone().unwrap_or_else(|| workspace.target().join("reproduce"));
-    if fs::read_dir(&out).is_ok_and(|mut entries| entries.next().is_some()) {
-        return Err(ChoreFailure::new(format!(
-            "{}: has something in it; remove it, or name another folder with --out",
-            out.display()
-        )));
-    }
+    must_be_free(&out)?;
     let mut ask = git(workspace.root());
     let changed = capture(ask.args(["status", "--porcelain"]))?;
     if !changed.trim().is_empty() {
@@ -112,19 +106,9 @@ pub fn reproduce(workspace: &Workspace, args: &ReproduceArgs) -> Result<(), Chor
     }
 }
 
-fn git(root: &Path) -> Command {
-    let mut git = Command::new("git");
-    git.current_dir(root);
-    git
-}
-
 /// Where two files differ first, counted from 0; where one is longer, at its end.
 fn first_difference(one: &Path, other: &Path) -> Result<Option<u64>, ChoreFailure> {
-    let read = |path: &Path| {
-        let mut bytes = Vec::new();
-        fs::File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)).map_err(|e| failed(path, &e))?;
-        Ok::<Vec<u8>, ChoreFailure>(bytes)
-    };
+    let read = |path: &Path| fs::read(path).map_err(|e| failed(path, &e));
     let (one, other) = (read(one)?, read(other)?);
     let same = one.iter().zip(&other).take_while(|(a, b)| a == b).count();
     Ok((one.len() != other.len() || same < one.len()).then_some(same as u64))

@@ -16,7 +16,7 @@ use forebay_parts::CargoCyclonedx;
 use serde::Deserialize;
 
 use crate::ChoreFailure;
-use crate::command::{capture, run as run_command};
+use crate::command::{capture, git, run as run_command};
 use crate::workspace::Workspace;
 
 /// What `cargo xtask sbom` takes.
@@ -113,8 +113,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), ChoreFailure> {
 
 /// When the commit was made, in seconds. `None`: there is no git here, as in an archive of the sources.
 fn committed_at(root: &Path) -> Option<String> {
-    let mut git = Command::new("git");
-    let time = capture(git.current_dir(root).args(["log", "-1", "--format=%ct"])).ok()?;
+    let time = capture(git(root).args(["log", "-1", "--format=%ct"])).ok()?;
     Some(time.trim().to_owned()).filter(|time| !time.is_empty())
 }
 

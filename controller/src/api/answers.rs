@@ -47,13 +47,10 @@ pub(super) async fn bounded(State(api): State<Api>, request: Request, next: Next
     let Some(length) = response.body().size_hint().exact().filter(|length| *length > SMALL) else { return response };
     let held = match (held, from) {
         (Some(held), _) => Some(held),
-        (None, Some(from)) => {
-            let many = api.proxies.contains(&from);
-            match api.room.answer_to(&Arc::from(from.to_string()), length, many) {
-                Ok(share) => Some(HeldAnswer::new(share)),
-                Err(refused) => return refused.into_response(),
-            }
-        }
+        (None, Some(from)) => match api.room.answer_to(from, length, &api.proxies) {
+            Ok(held) => Some(held),
+            Err(refused) => return refused.into_response(),
+        },
         (None, None) => None,
     };
     response.map(|inner| Body::new(Pieces { inner, rest: Bytes::new(), held }))

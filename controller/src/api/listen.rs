@@ -68,7 +68,7 @@ pub(super) async fn serve(
             () = ended(ending.clone()) => break,
         };
         match accepted {
-            Ok((stream, from)) => match place(&places, from.ip(), proxies) {
+            Ok((stream, from)) => match part(&places, from.ip(), 1, proxies) {
                 Some(place) => hold(
                     stream,
                     PeerAddress(from.ip().to_canonical()),
@@ -97,11 +97,11 @@ enum Never {}
 #[derive(Clone, Copy)]
 pub(super) struct PeerAddress(pub IpAddr);
 
-/// A place for a connection of a peer.
-fn place(places: &Shares, from: IpAddr, proxies: &[IpAddr]) -> Option<HeldShare> {
+/// A part of something for a peer. A proxy stands for many.
+pub(super) fn part(of: &Shares, from: IpAddr, amount: usize, proxies: &[IpAddr]) -> Option<HeldShare> {
     let from = from.to_canonical();
     let peer: Arc<str> = Arc::from(peer(from).to_string());
-    if proxies.contains(&from) { places.take_any(&peer, 1) } else { places.take(&peer, 1) }
+    if proxies.contains(&from) { of.take_any(&peer, amount) } else { of.take(&peer, amount) }
 }
 
 /// Who counts as one peer: an address, and of IPv6 the network that one machine has.
@@ -166,11 +166,11 @@ mod tests {
     fn one_peer_leaves_room_and_a_proxy_is_not_one_peer() {
         let places = Shares::new(1_600);
         let (greedy, proxy): (IpAddr, IpAddr) = ("192.0.2.1".parse().unwrap(), "192.0.2.9".parse().unwrap());
-        let held: Vec<HeldShare> = std::iter::from_fn(|| place(&places, greedy, &[proxy])).collect();
+        let held: Vec<HeldShare> = std::iter::from_fn(|| part(&places, greedy, 1, &[proxy])).collect();
         assert_eq!(held.len(), 750);
-        let through: Vec<HeldShare> = std::iter::from_fn(|| place(&places, proxy, &[proxy])).collect();
+        let through: Vec<HeldShare> = std::iter::from_fn(|| part(&places, proxy, 1, &[proxy])).collect();
         assert_eq!(through.len(), 750, "all but the reserve");
-        assert!(place(&places, "192.0.2.2".parse().unwrap(), &[proxy]).is_some(), "the reserve");
+        assert!(part(&places, "192.0.2.2".parse().unwrap(), 1, &[proxy]).is_some(), "the reserve");
         let network = |text: &str| peer(text.parse().unwrap());
         assert_eq!(network("2001:db8::1:2"), network("2001:db8::ffff"));
         assert_ne!(network("2001:db8::1"), network("2001:db8:1::1"));

@@ -1,5 +1,6 @@
-//! What a connection is to its server: it takes what is written within a while, or is given up; and the shape of errors that no handler answers: a request that cannot be read, or whose head is too long, gets an empty answer of the
-//! HTTP library. It leaves here with the same body as every other error.
+//! What a connection is to its server: it takes what is written within a while, or is given up. And the shape of errors that no handler
+//! answers: a request that cannot be read, or whose head is too long, gets an empty answer of the HTTP library. It leaves here with the
+//! same body as every other error.
 //!
 //! Never: touches an answer of a handler: those with an error have a body and its type.
 

@@ -5,8 +5,10 @@
 use super::MOST_BYTES;
 use super::answers::HeldAnswer;
 use super::error::ApiError;
+use super::listen::part;
 use super::waiters::MOST_WAITERS;
 use crate::driver::{HeldShare, Shares};
+use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -64,17 +66,17 @@ impl Room {
     /// # Errors
     /// `Busy` (429) while this caller, or all, have not read as much as there is room for.
     pub fn answer(&self, who: &Arc<str>, bytes: usize) -> Result<HeldAnswer, ApiError> {
-        self.answer_to(who, bytes as u64, false).map(HeldAnswer::new)
+        let share = self.answers.take(who, kib(bytes as u64));
+        share.map(HeldAnswer::new).ok_or_else(unread)
     }
 
-    /// Room for an answer that is made already. `many`: who asked stands for many, and has no part of its own.
+    /// Room for an answer to a peer that is made already.
     ///
     /// # Errors
     /// The same.
-    pub fn answer_to(&self, who: &Arc<str>, bytes: u64, many: bool) -> Result<HeldShare, ApiError> {
-        let kib = usize::try_from(bytes.div_ceil(1024)).unwrap_or(usize::MAX);
-        let share = if many { self.answers.take_any(who, kib) } else { self.answers.take(who, kib) };
-        share.ok_or_else(|| busy("too many answers wait to be read", 1))
+    pub fn answer_to(&self, from: IpAddr, bytes: u64, proxies: &[IpAddr]) -> Result<HeldAnswer, ApiError> {
+        let share = part(&self.answers, from, kib(bytes), proxies);
+        share.map(HeldAnswer::new).ok_or_else(unread)
     }
 
     /// Room for a stream.
@@ -110,6 +112,14 @@ impl Room {
         let full = |_| busy("another export of the state is being written", 5);
         Arc::clone(&self.exports).try_acquire_owned().map_err(full)
     }
+}
+
+fn kib(bytes: u64) -> usize {
+    usize::try_from(bytes.div_ceil(1024)).unwrap_or(usize::MAX)
+}
+
+fn unread() -> ApiError {
+    busy("too many answers wait to be read", 1)
 }
 
 pub(super) fn busy(message: &str, seconds: u64) -> ApiError {
@@ -149,7 +159,8 @@ mod tests {
         assert!(waits.len() < MOST_WAITERS && room.waiter(&name("b")).is_ok());
         let unread: Vec<_> = (0..64).filter_map(|_| room.answer(&name("a"), 16 << 20).ok()).collect();
         assert!((1..=4).contains(&unread.len()), "{}", unread.len());
-        assert!(room.answer(&name("b"), 4 << 20).is_ok() && room.answer_to(&name("b"), u64::MAX, true).is_err());
+        let from = IpAddr::from([127, 0, 0, 1]);
+        assert!(room.answer(&name("b"), 4 << 20).is_ok() && room.answer_to(from, u64::MAX, &[from]).is_err());
         let export = room.export().expect("room");
         assert!(room.export().is_err());
         drop(export);

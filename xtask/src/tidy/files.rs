@@ -3,17 +3,15 @@
 //! Binary files are left out: anything that is not UTF-8, or that has a NUL.
 
 use std::path::Path;
-use std::process::Command;
 
 use super::File;
 use crate::ChoreFailure;
-use crate::command::capture;
+use crate::command::{capture, git};
 
 /// Every text file under the root, in order of path.
 pub fn read_all(root: &Path) -> Result<Vec<File>, ChoreFailure> {
-    let mut git = Command::new("git");
-    git.current_dir(root).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
-    let listed = capture(&mut git).map_err(|e| {
+    let listed = capture(git(root).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]));
+    let listed = listed.map_err(|e| {
         ChoreFailure::new(format!("{}\ntidy asks git which files are the project's: run it in a clone", e.message))
     })?;
     let mut paths: Vec<&str> = listed.split('\0').filter(|path| !path.is_empty()).collect();

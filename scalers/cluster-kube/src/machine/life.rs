@@ -86,6 +86,13 @@ pub(super) fn death_by_kubelet(pod: &KubePod) -> Option<Death> {
     all_ended.then(|| ended(pod, work.iter().filter_map(exit).find(|code| *code != 0).unwrap_or(0)))
 }
 
+/// Whether nothing of a pod runs or can run any more, by its kubelet's word, or because it was over before it was bound. A container that has ended is
+/// started again unless its pod is over, and the API server binds no pod that is being deleted.
+pub(super) fn has_ended(pod: &KubePod) -> bool {
+    let over = pod.metadata.is_deleting() || pod.is_terminal();
+    over && (pod.spec.node_name.is_none() || death_by_kubelet(pod).is_some())
+}
+
 /// How a pod whose containers have ended counts.
 fn ended(pod: &KubePod, code: i32) -> Death {
     if code == 0 {

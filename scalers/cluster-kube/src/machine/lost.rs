@@ -5,7 +5,7 @@
 
 use super::agenda::{PodKey, Task};
 use super::gang::Gang;
-use super::life::death_by_kubelet;
+use super::life::has_ended;
 use super::{KubeMachine, KubeReport};
 use crate::names::{ANNOTATION_EFFECT, ANNOTATION_WORKER, FINALIZER, LABEL_JOURNAL, RunId, WorkerId};
 use crate::objects::{KubePod, ObjectMeta};
@@ -127,10 +127,4 @@ impl KubeMachine {
             self.wake_starts();
         }
     }
-}
-
-/// Whether nothing of a pod can run any more, by its kubelet's word, or because it was deleted before it was bound.
-fn has_ended(pod: &KubePod) -> bool {
-    let over = pod.metadata.is_deleting() || pod.is_terminal();
-    over && (pod.spec.node_name.is_none() || death_by_kubelet(pod).is_some())
 }

@@ -5,10 +5,9 @@
 
 use crate::machine::KubeMachine;
 use crate::machine::agenda::PodKey;
-use crate::machine::life::{Death, death_by_kubelet, has_started, waits_for};
+use crate::machine::life::{Death, death_by_kubelet, has_ended, has_started, waits_for};
 use crate::names::{LABEL_ATTEMPT, LABEL_JOB, LABEL_JOURNAL, RunId};
 use crate::objects::{KubePod, ObjectMeta};
-use crate::view::AdoptedView;
 use forebay_kernel::ids::{Attempt, JobId};
 use std::collections::BTreeSet;
 
@@ -70,11 +69,8 @@ impl KubeMachine {
         self.adoptions.changed = true;
         let bound = gone.pod.spec.node_name.is_some();
         let ended = death_by_kubelet(&gone.pod).is_some();
-        let elsewhere = |known: &AdoptedView| known.job == run.job && known.object.namespace != key.namespace;
-        if self.view.iter().flat_map(|view| view.adopted.values()).any(elsewhere) {
-            return;
-        }
-        if let Some(ghost) = gone.at.filter(|_| bound && !ended) {
+        let Some(ghost) = gone.at.filter(|_| bound && !ended) else { return };
+        if self.adopted_of(run.job).is_none_or(|known| known.object.namespace == key.namespace) {
             self.adoptions.ghosts.entry(run.job).or_default().push(ghost);
         }
     }
@@ -88,30 +84,25 @@ impl KubeMachine {
         self.adoptions.changed = true;
     }
 
-    /// Whether nothing of a job runs, of any attempt.
-    pub(super) fn nothing_runs(&self, job: JobId) -> bool {
+    /// Whether nothing of an object's job runs, of any attempt.
+    pub(super) fn nothing_runs(&self, uid: &str, job: JobId) -> bool {
         let ghosts = self.adoptions.ghosts.get(&job);
-        self.pods_of(job).all(|pod| self.has_ended(pod))
+        self.pods_of(uid, job).all(|pod| self.has_ended(pod))
             && ghosts.into_iter().flatten().all(|ghost| self.is_past(ghost))
     }
 
-    /// The pods of a job, of any attempt. What has its labels in another namespace than its object's is not of it, whoever wrote them.
-    fn pods_of(&self, job: JobId) -> impl Iterator<Item = &AdoptedPod> {
-        let adopted = self.view.iter().flat_map(|view| view.adopted.values());
-        let object = adopted.filter(|known| known.job == job).map(|known| known.object.namespace.as_str()).next();
+    /// The pods of an object's job, of any attempt. What has its labels in another namespace is not of it, whoever wrote them.
+    fn pods_of(&self, uid: &str, job: JobId) -> impl Iterator<Item = &AdoptedPod> {
+        let known = self.view.as_ref().and_then(|view| view.adopted.get(uid));
+        let object = known.map(|known| known.object.namespace.as_str());
         let pods = self.adoptions.pods.get(&job).into_iter().flatten();
         pods.filter(move |(key, _)| object.is_none_or(|namespace| key.namespace == namespace)).map(|(_, pod)| pod)
     }
 
     fn has_ended(&self, known: &AdoptedPod) -> bool {
-        let over = known.pod.metadata.is_deleting() || known.pod.is_terminal();
-        if known.pod.spec.node_name.is_none() {
-            // The API server binds no pod that is being deleted.
-            return over;
-        }
-        // A container that has ended is started again unless its pod is over.
-        let by_kubelet = over && death_by_kubelet(&known.pod).is_some();
-        by_kubelet || known.at.as_ref().is_some_and(|at| !self.has_claim(&at.instance) || (over && self.is_past(at)))
+        let over = || known.pod.metadata.is_deleting() || known.pod.is_terminal();
+        let left = |at: &Ghost| !self.has_claim(&at.instance) || (over() && self.is_past(at));
+        has_ended(&known.pod) || known.at.as_ref().is_some_and(left)
     }
 
     /// Whether what ran there cannot run any more: the instance is gone, or was started again.
@@ -122,9 +113,9 @@ impl KubeMachine {
     }
 
     /// How many pods of an attempt have started and go on, how many of all attempts have completed, and what one of them waits for.
-    pub(super) fn progress(&self, run: RunId) -> (u64, u64, Option<String>) {
+    pub(super) fn progress(&self, uid: &str, run: RunId) -> (u64, u64, Option<String>) {
         let (mut working, mut completed, mut waits) = (0, 0, None);
-        for known in self.pods_of(run.job) {
+        for known in self.pods_of(uid, run.job) {
             if known.pod.status.phase == "Succeeded" {
                 completed += 1;
             } else if known.attempt == run.attempt && !known.pod.metadata.is_deleting() && has_started(&known.pod) {
@@ -137,8 +128,8 @@ impl KubeMachine {
     }
 
     /// The exit code with which a container of an attempt failed.
-    pub(super) fn exit_code(&self, run: RunId) -> Option<i32> {
-        let mut of_run = self.pods_of(run.job).filter(|known| known.attempt == run.attempt);
+    pub(super) fn exit_code(&self, uid: &str, run: RunId) -> Option<i32> {
+        let mut of_run = self.pods_of(uid, run.job).filter(|known| known.attempt == run.attempt);
         of_run.find_map(|known| match death_by_kubelet(&known.pod) {
             Some(Death::Exit(code)) => Some(code),
             _ => None,

@@ -8,6 +8,7 @@ use crate::machine::{KubeMachine, KubeReport};
 use crate::names::RunId;
 use crate::view::{AdoptedView, RunStage};
 use forebay_kernel::event::Event;
+use forebay_kernel::ids::JobId;
 use forebay_kernel::units::Timestamp;
 
 /// A change of an object.
@@ -80,7 +81,7 @@ impl KubeMachine {
                 let event = match end {
                     WorkloadEnd::Completed => Event::RunCompleted { job, attempt, worker: None },
                     WorkloadEnd::Failed => {
-                        let exit_code = self.exit_code(run).unwrap_or(1);
+                        let exit_code = self.exit_code(uid, run).unwrap_or(1);
                         Event::RunFailed { job, attempt, exit_code, node_fault: None }
                     }
                 };
@@ -101,7 +102,7 @@ impl KubeMachine {
                 None => Step::Gone,
                 // One that has only lost its label is suspended all the same; a call for one that is gone finds that out.
                 Some(_) if self.lost_label_may_run(run) => Step::Change,
-                Some(_) => self.last_step(run),
+                Some(_) => self.last_step(uid, run),
             };
         };
         if workload.metadata.is_deleting() && verdict.is_none() {
@@ -109,7 +110,7 @@ impl KubeMachine {
         }
         // What has ended by itself has, whatever was decided meanwhile. Its pods have ended, or nothing proves it yet.
         if let Some(end) = workload.end().filter(|_| verdict != Some(Verdict::Gone)) {
-            return if self.nothing_runs(run.job) { Step::Over(end) } else { Step::Wait };
+            return if self.nothing_runs(uid, run.job) { Step::Over(end) } else { Step::Wait };
         }
         match verdict {
             Some(_) => self.step_of_end(uid, run, now),
@@ -141,7 +142,7 @@ impl KubeMachine {
             let node = self.node_to_bind(instance.as_deref());
             node.is_some_and(|node| node.metadata.label(&node_label(run)) == Some(run.attempt.0.to_string().as_str()))
         };
-        let can_start = workload.is_settled() && self.nothing_runs(run.job) && request.instances.iter().all(ready);
+        let can_start = workload.is_settled() && self.nothing_runs(uid, run.job) && request.instances.iter().all(ready);
         if can_start { Step::Change } else { Step::Wait }
     }
 
@@ -154,7 +155,7 @@ impl KubeMachine {
             return Step::Wait;
         }
         let Some(workload) = self.adoptions.workloads.get(uid) else { return Step::Wait };
-        let (working, completed, waits) = self.progress(run);
+        let (working, completed, waits) = self.progress(uid, run);
         let workers = workload.demand(&self.settings).map_or(u64::MAX, |demand| u64::from(demand.workers));
         if working + workload.succeeded().unwrap_or(completed) >= workers {
             return Step::Started;
@@ -182,7 +183,7 @@ impl KubeMachine {
             return Step::Change;
         }
         let (settled, admitted) = (gone || workload.is_settled(), workload.was_admitted(run));
-        if !settled || !self.nothing_runs(run.job) {
+        if !settled || !self.nothing_runs(uid, run.job) {
             return Step::Wait;
         }
         let Some(known) = self.adoptions.runs.get_mut(&run) else { return Step::Wait };
@@ -191,17 +192,17 @@ impl KubeMachine {
         if admitted && !known.resumed && now < due {
             return Step::WaitUntil(due);
         }
-        self.last_step(run)
+        self.last_step(uid, run)
     }
 
     /// The end of an attempt that was stopped. Without the labels of its nodes no pod of it is bound any more; those that were bound before are in a
     /// list that begins afterwards, though no watch may have told of them yet.
-    fn last_step(&self, run: RunId) -> Step {
+    fn last_step(&self, uid: &str, run: RunId) -> Step {
         let labelled = self.nodes.values().any(|node| {
             let is_ours = node.instance().is_some_and(|instance| self.has_claim(instance));
             is_ours && node.metadata.label(&node_label(run)).is_some()
         });
-        if labelled || !self.nothing_runs(run.job) {
+        if labelled || !self.nothing_runs(uid, run.job) {
             return Step::Wait;
         }
         let listed = self.adoptions.runs.get(&run).is_some_and(|known| known.pods_listed);
@@ -325,9 +326,13 @@ impl KubeMachine {
     }
 
     fn stage(&self, run: RunId) -> Option<RunStage> {
-        let adopted = self.view.as_ref()?.adopted.values();
-        let mut stages = adopted.filter(|known| known.job == run.job).filter_map(|known| known.run.as_ref());
-        stages.find(|known| known.attempt == run.attempt).map(|known| known.stage)
+        let known = self.adopted_of(run.job)?.run.as_ref();
+        known.filter(|known| known.attempt == run.attempt).map(|known| known.stage)
+    }
+
+    /// The adopted object whose job it is.
+    pub(super) fn adopted_of(&self, job: JobId) -> Option<&AdoptedView> {
+        self.view.as_ref()?.adopted.values().find(|known| known.job == job)
     }
 
     /// Whether an object that is not among those with our label may be there all the same, and run.

@@ -1,5 +1,7 @@
 //! Stories of single nodes and gangs: a drain while a pod binds, a node that gets ready, a name that is taken, a kubelet that refuses.
 
+mod strangers;
+
 use forebay_cluster_kube::request::WorkerRequest;
 use forebay_cluster_kube::view::{ClaimPhase, ClaimView, RunStage, RunView};
 use forebay_cluster_kube::{
@@ -19,11 +21,16 @@ fn run() -> RunId {
 }
 
 fn start() -> GangStart {
+    GangStart::Run(Box::new(request("j", "j-7")))
+}
+
+/// A gang of one on the node, for an effect of a journal.
+fn request(journal: &str, effect: &str) -> GangRequest {
     let worker =
         WorkerRequest { instance: Some("i-1".into()), gpus: 1, requests: BTreeMap::new(), limits: BTreeMap::new() };
-    GangStart::Run(Box::new(GangRequest {
-        effect: "j-7".into(),
-        journal: "j".into(),
+    GangRequest {
+        effect: effect.into(),
+        journal: journal.into(),
         job: 1,
         attempt: 1,
         subject: "a".into(),
@@ -35,7 +42,21 @@ fn start() -> GangStart {
         min_workers: 1,
         master_port: 29_500,
         env: Vec::new(),
-    }))
+    }
+}
+
+/// What the engine knows of that gang while it runs.
+fn run_view(confirmed_dead: BTreeSet<u32>) -> RunView {
+    RunView {
+        tenant: "me".into(),
+        subject: "a".into(),
+        namespace: "jobs".into(),
+        stage: RunStage::Running,
+        workers: BTreeMap::from([(0, Some("i-1".to_owned()))]),
+        done: BTreeSet::new(),
+        left: BTreeSet::new(),
+        confirmed_dead,
+    }
 }
 
 fn view(phase: ClaimPhase) -> EngineView {
@@ -359,17 +380,7 @@ fn deleted(settings: KubeSettings, deletion: &str, grace: u64) -> (KubeMachine, 
         json!({"phase": "Succeeded", "containerStatuses": [{"name": "worker", "state": {"terminated": ended}}]});
     let pod = KubeObject::of_json(Resource::Pods, body).unwrap();
     let mut view = view(ClaimPhase::Ready);
-    let running = RunView {
-        tenant: "me".into(),
-        subject: "a".into(),
-        namespace: "jobs".into(),
-        stage: RunStage::Running,
-        workers: BTreeMap::from([(0, Some("i-1".to_owned()))]),
-        done: BTreeSet::new(),
-        left: BTreeSet::new(),
-        confirmed_dead: BTreeSet::new(),
-    };
-    view.runs.insert(run(), running);
+    view.runs.insert(run(), run_view(BTreeSet::new()));
     let mut kube = KubeMachine::new(settings, "j");
     kube.begin(view);
     for (id, call) in kube.poll(NOW) {
@@ -500,17 +511,7 @@ fn a_pod_that_does_not_start_is_asked_about_and_its_last_warning_is_told() {
 fn running(ready: bool, pod: Option<Value>, confirmed: bool) -> Vec<KubeReport> {
     let GangStart::Run(request) = start() else { panic!("a gang") };
     let mut view = view(ClaimPhase::Ready);
-    let known = |confirmed_dead| RunView {
-        tenant: "me".into(),
-        subject: "a".into(),
-        namespace: "jobs".into(),
-        stage: RunStage::Running,
-        workers: BTreeMap::from([(0, Some("i-1".to_owned()))]),
-        done: BTreeSet::new(),
-        left: BTreeSet::new(),
-        confirmed_dead,
-    };
-    view.runs.insert(run(), known(BTreeSet::new()));
+    view.runs.insert(run(), run_view(BTreeSet::new()));
     let pods = pod.map(|extra| {
         let mut body = request.pod_body(0).expect("a pod");
         (body["metadata"]["uid"], body["metadata"]["resourceVersion"]) = (json!("u-1"), json!("9"));
@@ -540,7 +541,7 @@ fn running(ready: bool, pod: Option<Value>, confirmed: bool) -> Vec<KubeReport> 
     answer(&mut kube, &seen);
     let mut reports = kube.take_reports();
     if confirmed {
-        view.runs.insert(run(), known(BTreeSet::from([0])));
+        view.runs.insert(run(), run_view(BTreeSet::from([0])));
         kube.handle_state(view);
         answer(&mut kube, &seen);
         reports.extend(kube.take_reports());

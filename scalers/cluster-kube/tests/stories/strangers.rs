@@ -1,47 +1,21 @@
 //! Pods that say they are of a gang and are not: those that somebody else made in another namespace, and those of an incarnation of the journal that
 //! nobody knows any more.
 
-use forebay_cluster_kube::request::WorkerRequest;
-use forebay_cluster_kube::view::{ClaimPhase, ClaimView, RunStage, RunView};
+use super::{NOW, node, page, request, run, run_view, view};
+use forebay_cluster_kube::view::ClaimPhase;
 use forebay_cluster_kube::{
-    EngineView, GangRequest, GangStart, KubeCall, KubeMachine, KubeObject, KubeReport, KubeResponse, KubeSettings,
-    Resource, RunId, RunToken, WatchChange, WatchEvent,
+    EngineView, GangStart, KubeCall, KubeCallId, KubeMachine, KubeObject, KubeReport, KubeResponse, KubeSettings,
+    Resource, RunToken, WatchChange, WatchEvent,
 };
 use forebay_kernel::event::Event;
-use forebay_kernel::ids::{Attempt, JobId, NodeId, Seq};
+use forebay_kernel::ids::Seq;
 use forebay_kernel::storage::{JournalEra, JournalId, JournalIdentity};
-use forebay_kernel::units::{Span, Timestamp};
+use forebay_kernel::units::Span;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-const NOW: Timestamp = Timestamp(1_800_000_000_000);
 /// The journal of these tests, as its label says it.
 const JOURNAL: &str = "00000000-0000-0000-0000-000000000007";
-
-fn run() -> RunId {
-    RunId { job: JobId(1), attempt: Attempt(1) }
-}
-
-/// The start of a gang of one on a node, by an effect.
-fn request(effect: &str) -> GangRequest {
-    let worker =
-        WorkerRequest { instance: Some("i-1".into()), gpus: 1, requests: BTreeMap::new(), limits: BTreeMap::new() };
-    GangRequest {
-        effect: effect.into(),
-        journal: JOURNAL.into(),
-        job: 1,
-        attempt: 1,
-        subject: "a".into(),
-        namespace: "jobs".into(),
-        service: "gang-1-1-x".into(),
-        pod: json!({"spec": {"containers": [{"name": "worker"}]}}),
-        container: "worker".into(),
-        workers: vec![worker],
-        min_workers: 1,
-        master_port: 29_500,
-        env: Vec::new(),
-    }
-}
 
 fn effect(incarnation: u32, position: u64) -> String {
     format!("{}-{position}", JournalId { uuid: 7, incarnation })
@@ -55,7 +29,7 @@ fn restored() -> JournalIdentity {
 
 /// The worker's pod on the node, in a namespace.
 fn pod(effect: &str, namespace: &str, version: u64, phase: &str) -> KubeObject {
-    let mut body = request(effect).pod_body(0).expect("a pod");
+    let mut body = request(JOURNAL, effect).pod_body(0).expect("a pod");
     let state = if phase == "Succeeded" { json!({"terminated": {"exitCode": 0}}) } else { json!({"running": {}}) };
     body["metadata"]["namespace"] = json!(namespace);
     body["metadata"]["uid"] = json!(format!("{namespace}-{effect}"));
@@ -65,42 +39,21 @@ fn pod(effect: &str, namespace: &str, version: u64, phase: &str) -> KubeObject {
     KubeObject::of_json(Resource::Pods, body).unwrap()
 }
 
-fn node(unschedulable: bool) -> KubeObject {
-    let json = json!({"metadata": {"name": "n", "uid": "u", "resourceVersion": "5"},
-        "spec": {"providerID": "aws:///z/i-1", "unschedulable": unschedulable},
-        "status": {"allocatable": {"nvidia.com/gpu": "1"}, "conditions": [{"type": "Ready", "status": "True"}]}});
-    KubeObject::of_json(Resource::Nodes, json).unwrap()
-}
-
-fn view(phase: ClaimPhase, stage: Option<RunStage>) -> EngineView {
-    let offers = BTreeMap::from([("nvidia.com/gpu".to_owned(), 1)]);
-    let claim = ClaimView { node: NodeId(1), phase, offers, owned: None };
-    let known = stage.map(|stage| RunView {
-        tenant: "me".into(),
-        subject: "a".into(),
-        namespace: "jobs".into(),
-        stage,
-        workers: BTreeMap::from([(0, Some("i-1".to_owned()))]),
-        done: BTreeSet::new(),
-        left: BTreeSet::new(),
-        confirmed_dead: BTreeSet::new(),
-    });
-    let runs = known.map(|known| (run(), known)).into_iter().collect();
-    EngineView { claims: BTreeMap::from([("i-1".to_owned(), claim)]), runs, ..EngineView::default() }
+/// What the engine knows while the gang runs.
+fn running() -> EngineView {
+    let mut view = view(ClaimPhase::Ready);
+    view.runs.insert(run(), run_view(BTreeSet::new()));
+    view
 }
 
 /// A machine that has listed one node and these pods, and the number of its watch of pods.
-fn listed(
-    lineage: JournalIdentity,
-    view: EngineView,
-    pods: &[KubeObject],
-) -> (KubeMachine, forebay_cluster_kube::KubeCallId) {
+fn listed(lineage: JournalIdentity, view: EngineView, pods: &[KubeObject]) -> (KubeMachine, KubeCallId) {
     let mut kube = KubeMachine::new(KubeSettings::new("jobs", "forebay:1"), JOURNAL).with_lineage(lineage);
     kube.begin(view);
     for (id, call) in kube.poll(NOW) {
         let KubeCall::List { resource, .. } = call else { panic!("{call:?}") };
         let objects = match resource {
-            Resource::Nodes => vec![node(false)],
+            Resource::Nodes => vec![node(5, json!({}))],
             Resource::Pods => pods.to_vec(),
             _ => Vec::new(),
         };
@@ -113,12 +66,8 @@ fn listed(
     (kube, watch.expect("pods are watched"))
 }
 
-fn page(objects: Vec<KubeObject>) -> KubeResponse {
-    KubeResponse::Page { objects, continue_token: None, resource_version: "10".into() }
-}
-
 /// A pod as a watch shows it.
-fn seen(kube: &mut KubeMachine, watch: forebay_cluster_kube::KubeCallId, pod: KubeObject) {
+fn seen(kube: &mut KubeMachine, watch: KubeCallId, pod: KubeObject) {
     kube.handle_watch(WatchEvent { watch, change: WatchChange::Applied(Box::new(pod)) }, NOW);
     kube.poll(NOW);
 }
@@ -137,7 +86,7 @@ fn a_pod_with_a_workers_labels_in_another_namespace_is_not_that_worker() {
         let forged = pod(&own, "others", 8, "Succeeded");
         let listing =
             if forged_first { vec![forged.clone(), real.clone()] } else { vec![real.clone(), forged.clone()] };
-        let (mut kube, watch) = listed(first.clone(), view(ClaimPhase::Ready, Some(RunStage::Running)), &listing);
+        let (mut kube, watch) = listed(first.clone(), running(), &listing);
         kube.poll(NOW);
         let mut reports = kube.take_reports();
         seen(&mut kube, watch, pod(&own, "others", 12, "Succeeded"));
@@ -147,8 +96,8 @@ fn a_pod_with_a_workers_labels_in_another_namespace_is_not_that_worker() {
         assert!(completed(&kube.take_reports()), "the pod itself is still watched");
     }
     // Of a gang that this process has started.
-    let (mut kube, watch) = listed(first, view(ClaimPhase::Ready, None), &[]);
-    kube.start(GangStart::Run(Box::new(request(&own))), RunToken::new("t".to_owned()));
+    let (mut kube, watch) = listed(first, view(ClaimPhase::Ready), &[]);
+    kube.start(GangStart::Run(Box::new(request(JOURNAL, &own))), RunToken::new("t".to_owned()));
     seen(&mut kube, watch, pod(&own, "others", 12, "Running"));
     let creates = kube.poll(NOW + Span::secs(1));
     assert!(!kube.is_idle() && creates.iter().all(|(_, call)| !matches!(call, KubeCall::Bind { .. })), "{creates:?}");
@@ -157,14 +106,14 @@ fn a_pod_with_a_workers_labels_in_another_namespace_is_not_that_worker() {
 #[test]
 fn a_lost_pod_is_reported_keeps_its_node_and_its_job_waits_for_it() {
     let lost = effect(0, 150);
-    let (mut kube, watch) = listed(restored(), view(ClaimPhase::Leaving, None), &[pod(&lost, "jobs", 9, "Running")]);
+    let (mut kube, watch) = listed(restored(), view(ClaimPhase::Leaving), &[pod(&lost, "jobs", 9, "Running")]);
     let reports = kube.take_reports();
     let told = |report: &KubeReport| matches!(report, KubeReport::Lost { pod, .. } if pod.starts_with("jobs/a-1-0-"));
     assert_eq!(reports.iter().filter(|report| told(report)).count(), 1, "{reports:?}");
     // Its node stays, and it is not asked to go.
     kube.drain("i-1");
     let cordon = kube.poll(NOW).into_iter().find(|(_, call)| matches!(call, KubeCall::Apply { .. })).expect("a cordon");
-    kube.handle_response(cordon.0, KubeResponse::Object(Box::new(node(true))), NOW);
+    kube.handle_response(cordon.0, KubeResponse::Object(Box::new(node(11, json!({"unschedulable": true})))), NOW);
     let later = NOW + Span::secs(10);
     let list = kube.poll(later).into_iter().find(|(_, call)| matches!(call, KubeCall::List { .. })).expect("a list");
     kube.handle_response(list.0, page(vec![pod(&lost, "jobs", 9, "Running")]), later);
@@ -174,10 +123,10 @@ fn a_lost_pod_is_reported_keeps_its_node_and_its_job_waits_for_it() {
     assert!(!evicted, "a lost pod is work that somebody paid for");
 
     // The job of the restored journal does not run beside it.
-    let (mut kube, again) = listed(restored(), view(ClaimPhase::Ready, None), &[pod(&lost, "jobs", 9, "Running")]);
+    let (mut kube, again) = listed(restored(), view(ClaimPhase::Ready), &[pod(&lost, "jobs", 9, "Running")]);
     assert_eq!(watch, again);
     kube.take_reports();
-    kube.start(GangStart::Run(Box::new(request(&effect(1, 160)))), RunToken::new("t".to_owned()));
+    kube.start(GangStart::Run(Box::new(request(JOURNAL, &effect(1, 160)))), RunToken::new("t".to_owned()));
     assert!(kube.poll(NOW).is_empty(), "nothing is made while it may run");
     let waits = kube.take_reports();
     let words = waits.iter().find_map(|report| match report {
@@ -203,7 +152,7 @@ fn a_lost_pod_that_is_deleted_goes_when_it_has_ended() {
         pod.metadata.deletion_timestamp = Some("2026-11-24T11:00:00Z".into());
         KubeObject::Pod(pod)
     };
-    let (mut kube, watch) = listed(restored(), view(ClaimPhase::Ready, None), &[deleted(9, "Running")]);
+    let (mut kube, watch) = listed(restored(), view(ClaimPhase::Ready), &[deleted(9, "Running")]);
     let lets_go =
         |kube: &mut KubeMachine| kube.poll(NOW).iter().any(|(_, call)| matches!(call, KubeCall::Merge { .. }));
     assert!(!lets_go(&mut kube), "it may run");
