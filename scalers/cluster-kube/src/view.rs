@@ -74,8 +74,24 @@ pub struct AdoptedRunView {
     pub attempt: Attempt,
     /// Where in its life it is.
     pub stage: RunStage,
-    /// The instances that it holds places on.
-    pub instances: BTreeSet<String>,
+    /// The workers that hold places, with the instance of each whose claim is known.
+    pub workers: BTreeMap<u32, String>,
+    /// The workers of which an operator has confirmed that they are dead.
+    pub confirmed_dead: BTreeSet<u32>,
+}
+
+impl AdoptedRunView {
+    /// Its workers on an instance.
+    pub fn workers_on<'a>(&'a self, instance: &'a str) -> impl Iterator<Item = u32> + 'a {
+        self.workers.iter().filter(move |(_, on)| *on == instance).map(|(number, _)| *number)
+    }
+
+    /// Whether an operator has confirmed that all its workers on an instance are dead. Which pod is which worker is not known.
+    #[must_use]
+    pub fn is_confirmed_dead_on(&self, instance: &str) -> bool {
+        let mut there = self.workers_on(instance).peekable();
+        there.peek().is_some() && there.all(|number| self.confirmed_dead.contains(&number))
+    }
 }
 
 /// An attempt that is alive.
@@ -215,7 +231,13 @@ fn adopted_view(state: &State, job: &Job, spec: &JobSpec, object: WorkloadId) ->
     let run = job.alive().then(|| AdoptedRunView {
         attempt: job.attempt,
         stage: stage(job),
-        instances: job.places.iter().filter_map(|place| instance(place.node)).collect(),
+        workers: job
+            .places
+            .iter()
+            .zip(&job.numbers)
+            .filter_map(|(place, number)| Some((*number, instance(place.node)?)))
+            .collect(),
+        confirmed_dead: job.confirmed_dead.clone(),
     });
     let waits = job.reason.filter(|_| run.is_none() && !job.done());
     let waits = waits.map(|reason| AdoptedWait { code: reason.code(), words: reason.to_string() });

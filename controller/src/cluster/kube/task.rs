@@ -332,6 +332,14 @@ impl Reports {
                 tracing::warn!("kubernetes: {text}");
                 self.outside.health.add_remark(self.clock.now().0, text);
             }
+            KubeReport::LostObject { object, started } => {
+                let text = format!(
+                    "{object} was unsuspended for {started} after the backup that the journal goes on from: it runs on, its nodes are kept and its job \
+                     does not start until it has ended; wait for it, suspend it to have it start anew when it is its turn, or delete it to cancel its job"
+                );
+                tracing::warn!("kubernetes: {text}");
+                self.outside.health.add_remark(self.clock.now().0, text);
+            }
             KubeReport::Drained { instance } => {
                 self.failures.remove(&format!("drain {instance}"));
                 (self.outside.terminate)(instance);

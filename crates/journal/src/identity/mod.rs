@@ -55,13 +55,23 @@ impl IdentityKey {
 struct Recent {
     earlier: EarlierJob,
     row: u64,
+    /// Where `row` is 0: the job of this identity that is written, and its row. It is what a crash goes back to, so a merge takes it.
+    written: Option<(EarlierJob, u64)>,
 }
 
 impl Recent {
     /// `None`: the job has no identity.
     fn of(finished: &FinishedJob, row: u64) -> Option<(IdentityKey, Recent)> {
         let FinishedJob { spec, .. } = finished;
-        finished.identity().map(|earlier| (IdentityKey::of(&spec.tenant, &spec.subject), Recent { earlier, row }))
+        finished.identity().map(|earlier| {
+            let recent = Recent { earlier, row, written: None };
+            (IdentityKey::of(&spec.tenant, &spec.subject), recent)
+        })
+    }
+
+    /// The last job of this identity that is written, and its row.
+    fn on_disk(&self) -> Option<(EarlierJob, u64)> {
+        if self.row > 0 { Some((self.earlier, self.row)) } else { self.written }
     }
 }
 
@@ -112,7 +122,12 @@ impl IdentityIndex {
 
     /// Knows a job from here on, which row `row` of the archive has. 0: it is not written yet.
     pub fn note(&self, finished: &FinishedJob, row: u64) {
-        self.recent().extend(Recent::of(finished, row));
+        let Some((key, mut newest)) = Recent::of(finished, row) else { return };
+        let mut recent = self.recent();
+        if row == 0 {
+            newest.written = recent.get(&key).and_then(Recent::on_disk);
+        }
+        recent.insert(key, newest);
     }
 
     /// The last finished job of an identity.

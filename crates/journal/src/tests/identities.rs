@@ -58,6 +58,28 @@ fn the_last_job_of_each_identity_is_known_through_merges_reruns_and_restarts() {
 }
 
 #[test]
+fn a_rerun_whose_batch_is_lost_leaves_what_a_merge_meanwhile_took() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut journal = SqliteJournal::create(folder.path(), 0).unwrap();
+    // It is not merged before the last of these, and then the rerun is known in memory alone. One is known so twice.
+    append(&mut journal, 1, &(1..=16_000).map(|n| run(n, n)).collect::<Vec<_>>());
+    journal.note_finished(&[run(20_000, 777), run(20_001, 888)]);
+    journal.note_finished(&[run(20_002, 888)]);
+    append(&mut journal, 2, &(16_001..=16_500).map(|n| run(n, n)).collect::<Vec<_>>());
+    journal.settle();
+    assert_eq!(journal.background_failure(), None);
+    let known = |journal: &SqliteJournal, subject: &str| {
+        journal.identity("default", subject).unwrap().map(|earlier| earlier.job)
+    };
+    assert_eq!(known(&journal, "s777"), Some(JobId(20_000)));
+    drop(journal);
+    assert!(verify(folder.path()).unwrap().identities >= 16_500, "a run has them");
+    let journal = open(folder.path());
+    assert_eq!(known(&journal, "s777"), Some(JobId(777)), "a crash goes back to the job before");
+    assert_eq!(known(&journal, "s888"), Some(JobId(888)));
+}
+
+#[test]
 fn what_an_interrupted_merge_left_is_taken_away() {
     let folder = tempfile::tempdir().unwrap();
     let mut journal = SqliteJournal::create(folder.path(), 0).unwrap();

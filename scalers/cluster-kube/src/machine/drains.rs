@@ -9,6 +9,7 @@ use super::life::Life;
 use super::{KubeMachine, KubeReport};
 use crate::api_call::{KubeObject, KubeResponse};
 use crate::objects::KubePod;
+use forebay_kernel::storage::ForeignId;
 use forebay_kernel::units::{Span, Timestamp};
 use std::collections::BTreeMap;
 
@@ -108,8 +109,8 @@ impl KubeMachine {
         let pods = objects.iter().filter_map(|object| if let KubeObject::Pod(pod) = object { Some(pod) } else { None });
         let bound: Vec<&KubePod> = pods.filter(|pod| self.keeps_node(pod, now)).collect();
         // A lost pod is work that somebody paid for: it is not asked to go.
-        let foreign =
-            bound.iter().filter(|pod| self.owner(&pod.metadata).is_none() && self.lost_worker(&pod.metadata).is_none());
+        let lost = |pod: &KubePod| self.effect_means(&pod.metadata) == Some(ForeignId::Lost);
+        let foreign = bound.iter().filter(|pod| self.owner(&pod.metadata).is_none() && !lost(pod));
         let foreign: Vec<&KubePod> = foreign.copied().collect();
         let Some(drain) = self.drains.get_mut(instance) else { return };
         for pod in foreign {

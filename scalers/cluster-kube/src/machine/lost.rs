@@ -29,10 +29,13 @@ struct LostPod {
 impl KubeMachine {
     /// What an object's annotations say of the effect that asked for it.
     pub(super) fn effect_means(&self, metadata: &ObjectMeta) -> Option<ForeignId> {
-        let (journal, position) = metadata.annotation(ANNOTATION_EFFECT)?.rsplit_once('-')?;
-        if metadata.label(LABEL_JOURNAL) != Some(self.journal.as_str()) {
-            return None;
-        }
+        let ours = metadata.label(LABEL_JOURNAL) == Some(self.journal.as_str());
+        metadata.annotation(ANNOTATION_EFFECT).filter(|_| ours).and_then(|effect| self.effect_id_means(effect))
+    }
+
+    /// What the whole id of an effect means to this journal.
+    pub(super) fn effect_id_means(&self, effect: &str) -> Option<ForeignId> {
+        let (journal, position) = effect.rsplit_once('-')?;
         let Some(lineage) = &self.lineage else {
             return (journal == self.journal).then_some(ForeignId::Known);
         };

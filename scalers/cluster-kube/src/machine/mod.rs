@@ -105,6 +105,14 @@ pub enum KubeReport {
         /// The pod, as `NAMESPACE/NAME`.
         pod: String,
     },
+    /// An adopted object was unsuspended after the backup that the journal goes on from, and runs: it is not suspended, its nodes are kept, and its job
+    /// does not start, until it has ended. Once an object and start.
+    LostObject {
+        /// Which object.
+        object: WorkloadId,
+        /// The attempt that it was unsuspended for, as its annotation says.
+        started: String,
+    },
     /// A suspended object that asks to be adopted: this event is its submission, in the name of its namespace. Once a process; who submits it again
     /// has no second job of it.
     Submit {

@@ -142,7 +142,8 @@ impl World {
             let run = job.run.as_ref().map(|run| AdoptedRunView {
                 attempt: Attempt(job.attempt),
                 stage: run.stage,
-                instances: job.places[&job.attempt].clone(),
+                workers: (0..).zip(job.places[&job.attempt].iter().cloned()).collect(),
+                confirmed_dead: BTreeSet::new(),
             });
             let (object, open) = (job.object.clone(), job.done.is_none());
             (

@@ -1,5 +1,6 @@
 //! Stories of single nodes and gangs: a drain while a pod binds, a node that gets ready, a name that is taken, a kubelet that refuses.
 
+mod adopted;
 mod strangers;
 
 use forebay_cluster_kube::request::WorkerRequest;

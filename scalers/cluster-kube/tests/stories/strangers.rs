@@ -15,14 +15,14 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 /// The journal of these tests, as its label says it.
-const JOURNAL: &str = "00000000-0000-0000-0000-000000000007";
+pub const JOURNAL: &str = "00000000-0000-0000-0000-000000000007";
 
-fn effect(incarnation: u32, position: u64) -> String {
+pub fn effect(incarnation: u32, position: u64) -> String {
     format!("{}-{position}", JournalId { uuid: 7, incarnation })
 }
 
 /// A journal that was restored: what its first incarnation decided from position 100 on is lost.
-fn restored() -> JournalIdentity {
+pub fn restored() -> JournalIdentity {
     let era = |incarnation, begins| JournalEra { incarnation, begins: Seq(begins), next_purchase: 0, runs: Vec::new() };
     JournalIdentity { id: JournalId { uuid: 7, incarnation: 1 }, created_ms: 0, eras: vec![era(0, 0), era(1, 100)] }
 }

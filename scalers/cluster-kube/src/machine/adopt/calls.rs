@@ -136,7 +136,7 @@ impl KubeMachine {
         if workload.was_stopped(run) {
             let note = format!("{run} was stopped; `forebay why {job}` says for what");
             self.tell(&object, News::Stopped, &run.to_string(), &note, now);
-        } else if workload.was_admitted(run) && !workload.is_suspended() {
+        } else if self.was_admitted(workload, run) && !workload.is_suspended() {
             self.tell(
                 &object,
                 News::Admitted,
@@ -191,14 +191,15 @@ impl KubeMachine {
     /// The labels of attempts that a node is to have.
     fn wanted_labels(&self) -> BTreeMap<&str, BTreeMap<String, String>> {
         let mut wanted: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
-        for known in self.view.iter().flat_map(|view| view.adopted.values()) {
-            let Some(run) = &known.run else { continue };
+        for (uid, known) in self.view.iter().flat_map(|view| &view.adopted) {
+            // A pod of a start that is lost would find them.
+            let Some(run) = known.run.as_ref().filter(|_| !self.runs_lost(uid)) else { continue };
             let id = RunId { job: known.job, attempt: run.attempt };
             // While it ends, nothing of it is bound any more.
             if self.adoptions.runs.get(&id).is_none_or(|kept| kept.verdict.is_some() || kept.outcome.is_some()) {
                 continue;
             }
-            for name in run.instances.iter().filter_map(|instance| self.node_of.get(instance)) {
+            for name in run.workers.values().filter_map(|instance| self.node_of.get(instance)) {
                 wanted.entry(name).or_default().insert(node_label(id), id.attempt.0.to_string());
             }
         }

@@ -10,6 +10,7 @@
 //! Never: an object unsuspended without an open start of it; a pod of theirs created, bound or deleted.
 
 mod calls;
+mod lost;
 mod news;
 mod pods;
 mod step;
@@ -64,6 +65,8 @@ struct AdoptedRun {
     /// It is to end. `None`: it is not.
     verdict: Option<Verdict>,
     reported_started: bool,
+    /// It was said that it waits for an object of its job whose start is lost.
+    waits_for_lost: bool,
     /// Its controller was seen to act on the start: what it says of a suspension since then is about this one.
     resumed: bool,
     /// Since when it is unsuspended and has not started.
@@ -95,6 +98,7 @@ impl AdoptedRun {
             request: None,
             verdict: None,
             reported_started: false,
+            waits_for_lost: false,
             resumed: false,
             waits_since: None,
             stopped_since: None,
@@ -136,8 +140,13 @@ impl KubeMachine {
                 run: None,
             });
             if known.run.as_ref().is_none_or(|known| known.attempt < run.attempt) {
-                let instances = request.instances.iter().flatten().cloned().collect();
-                known.run = Some(AdoptedRunView { attempt: run.attempt, stage: RunStage::Starting, instances });
+                let workers = (0..).zip(&request.instances).filter_map(|(number, on)| Some((number, on.clone()?)));
+                known.run = Some(AdoptedRunView {
+                    attempt: run.attempt,
+                    stage: RunStage::Starting,
+                    workers: workers.collect(),
+                    confirmed_dead: BTreeSet::new(),
+                });
             }
         }
         let kept = self.adoptions.runs.entry(run).or_insert_with(|| AdoptedRun::new(object));
@@ -195,6 +204,15 @@ impl KubeMachine {
         self.adoptions.missing.retain(|run| alive.contains(run));
         let over = |job: &JobId| !view.adopted.values().any(|known| known.job == *job && known.open);
         self.adoptions.ghosts.retain(|job, _| !over(job));
+        let confirmed = view.adopted.values().filter_map(|known| Some((known.job, known.run.as_ref()?)));
+        for (job, run) in confirmed.filter(|(_, run)| !run.confirmed_dead.is_empty()) {
+            for pod in self.adoptions.pods.get_mut(&job).into_iter().flat_map(BTreeMap::values_mut) {
+                pod.confirmed_dead |= pod.at.as_ref().is_some_and(|at| run.is_confirmed_dead_on(&at.instance));
+            }
+            if let Some(ghosts) = self.adoptions.ghosts.get_mut(&job) {
+                ghosts.retain(|ghost| !run.is_confirmed_dead_on(&ghost.instance));
+            }
+        }
     }
 
     /// Takes an object as it is now. An older state than the known one changes nothing.
@@ -205,9 +223,10 @@ impl KubeMachine {
         {
             return;
         }
+        let lost = self.start_is_lost(&workload);
         for (run, known) in &mut self.adoptions.runs {
             let resumed = !workload.is_suspended() && workload.condition("Suspended") == Some(false);
-            known.resumed |= known.object.uid == uid && resumed && workload.was_admitted(*run);
+            known.resumed |= known.object.uid == uid && resumed && workload.was_admitted(*run) && !lost;
         }
         self.adoptions.workloads.insert(uid, workload);
         self.adoptions.changed = true;

@@ -28,6 +28,8 @@ pub(super) enum News {
     SuspendedAgain,
     /// It is not adopted.
     NotAdopted,
+    /// It runs on, and the journal has lost its start.
+    Lost,
     /// Its pods differ, and each counts with the largest of each resource.
     LargestCounts,
 }
@@ -40,12 +42,13 @@ impl News {
             News::Stopped => "Stopped",
             News::SuspendedAgain => "SuspendedAgain",
             News::NotAdopted => "NotAdopted",
+            News::Lost => "Lost",
             News::LargestCounts => "LargestCounts",
         }
     }
 
     fn is_warning(self) -> bool {
-        matches!(self, News::SuspendedAgain | News::NotAdopted)
+        matches!(self, News::SuspendedAgain | News::NotAdopted | News::Lost)
     }
 }
 
@@ -65,11 +68,11 @@ impl NewsBook {
 }
 
 impl KubeMachine {
-    /// Tells something of an object, unless it was told. `key`: what it is about, such as an attempt.
-    pub(super) fn tell(&mut self, object: &WorkloadId, news: News, key: &str, note: &str, now: Timestamp) {
+    /// Tells something of an object, unless it was told. `key`: what it is about, such as an attempt. Returns whether it was new.
+    pub(super) fn tell(&mut self, object: &WorkloadId, news: News, key: &str, note: &str, now: Timestamp) -> bool {
         let known = format!("{} {key}", news.reason());
         if !self.adoptions.news.said.entry(object.uid.clone()).or_default().insert(known) {
-            return;
+            return false;
         }
         let number = self.adoptions.news.next;
         self.adoptions.news.next += 1;
@@ -97,6 +100,7 @@ impl KubeMachine {
             waiting.pop_first();
         }
         self.agenda.plan(Task::Tell(number), now);
+        true
     }
 
     pub(in crate::machine) fn event_call(&self, number: u64) -> Option<KubeCall> {

@@ -3,10 +3,10 @@
 //! They have no finalizer of ours. One that went while no watch looked on is taken for ended, as its object's controller takes it; one that a watch
 //! saw go without its kubelet's word is held until its node is gone or has booted anew.
 
-use crate::machine::KubeMachine;
 use crate::machine::agenda::PodKey;
 use crate::machine::life::{Death, death_by_kubelet, has_ended, has_started, waits_for};
-use crate::names::{LABEL_ATTEMPT, LABEL_JOB, LABEL_JOURNAL, RunId};
+use crate::machine::{KubeMachine, KubeReport};
+use crate::names::{LABEL_ATTEMPT, LABEL_JOB, LABEL_JOURNAL, RunId, WorkerId};
 use crate::objects::{KubePod, ObjectMeta};
 use forebay_kernel::ids::{Attempt, JobId};
 use std::collections::BTreeSet;
@@ -18,6 +18,8 @@ pub(super) struct AdoptedPod {
     pub attempt: Attempt,
     /// Where it is bound: the instance and its boot.
     pub at: Option<Ghost>,
+    /// An operator has confirmed that it is dead. It counts where its kubelet does not say that it runs.
+    pub confirmed_dead: bool,
 }
 
 /// Where something may still run.
@@ -44,16 +46,17 @@ impl KubeMachine {
             Some(Ghost { instance, boot })
         });
         let pods = self.adoptions.pods.entry(run.job).or_default();
-        let mut at = None;
+        let (mut at, mut confirmed_dead) = (None, false);
         if let Some(known) = pods.remove(&key) {
             let same = known.pod.metadata.uid == pod.metadata.uid;
             if same && known.pod.metadata.version() >= pod.metadata.version() {
                 pods.insert(key, known);
                 return;
             }
+            confirmed_dead = same && known.confirmed_dead;
             at = known.at.filter(|_| same);
         }
-        pods.insert(key, AdoptedPod { pod, attempt: run.attempt, at: at.or(seen) });
+        pods.insert(key, AdoptedPod { pod, attempt: run.attempt, at: at.or(seen), confirmed_dead });
         self.adoptions.changed = true;
     }
 
@@ -68,11 +71,20 @@ impl KubeMachine {
         }
         self.adoptions.changed = true;
         let bound = gone.pod.spec.node_name.is_some();
-        let ended = death_by_kubelet(&gone.pod).is_some();
+        let ended = gone.confirmed_dead || death_by_kubelet(&gone.pod).is_some();
         let Some(ghost) = gone.at.filter(|_| bound && !ended) else { return };
-        if self.adopted_of(run.job).is_none_or(|known| known.object.namespace == key.namespace) {
-            self.adoptions.ghosts.entry(run.job).or_default().push(ghost);
+        let known = self.adopted_of(run.job);
+        if known.is_some_and(|known| known.object.namespace != key.namespace) {
+            return;
         }
+        let alive = known.and_then(|known| known.run.as_ref());
+        let workers: Vec<u32> = alive.map_or(Vec::new(), |alive| alive.workers_on(&ghost.instance).collect());
+        let run = RunId { attempt: alive.map_or(run.attempt, |alive| alive.attempt), ..run };
+        for worker in workers {
+            let (worker, instance) = (WorkerId { run, worker }, Some(ghost.instance.clone()));
+            self.reports.push(KubeReport::Unproven { worker, instance });
+        }
+        self.adoptions.ghosts.entry(run.job).or_default().push(ghost);
     }
 
     /// Pods that are not in a list any more.
@@ -101,7 +113,7 @@ impl KubeMachine {
 
     fn has_ended(&self, known: &AdoptedPod) -> bool {
         let over = || known.pod.metadata.is_deleting() || known.pod.is_terminal();
-        let left = |at: &Ghost| !self.has_claim(&at.instance) || (over() && self.is_past(at));
+        let left = |at: &Ghost| !self.has_claim(&at.instance) || (over() && (known.confirmed_dead || self.is_past(at)));
         has_ended(&known.pod) || known.at.as_ref().is_some_and(left)
     }
 

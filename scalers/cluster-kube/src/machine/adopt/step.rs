@@ -27,6 +27,8 @@ pub(super) enum Change {
 enum Step {
     /// Nothing, until something changes.
     Wait,
+    /// Nothing, until the object has ended that runs on for a start which the journal has lost.
+    WaitForLost,
     /// Nothing before that time.
     WaitUntil(Timestamp),
     /// A change.
@@ -55,8 +57,11 @@ impl KubeMachine {
         if self.adoptions.runs.get(&run).is_none_or(|run| run.outcome.is_some()) {
             return;
         }
-        match self.step(uid, run, now) {
+        let step = self.step(uid, run, now);
+        self.say_whether_it_waits_for_lost(run, step == Step::WaitForLost);
+        match step {
             Step::Wait => {}
+            Step::WaitForLost => self.tell_lost(uid, now),
             Step::WaitUntil(at) => self.wake_adoptions(at),
             Step::Change => self.agenda.plan(Task::Adopt(uid.to_owned()), now),
             Step::ListPods => self.agenda.plan(Task::AdoptedPods(run), now),
@@ -112,10 +117,20 @@ impl KubeMachine {
         if let Some(end) = workload.end().filter(|_| verdict != Some(Verdict::Gone)) {
             return if self.nothing_runs(uid, run.job) { Step::Over(end) } else { Step::Wait };
         }
+        if self.is_lost_run(workload) {
+            // Nothing of this attempt is in it.
+            return match verdict {
+                Some(_) => Step::Stopped,
+                None if self.stage(run).is_some_and(RunStage::has_started) => {
+                    Step::Refuse("it was started again after the backup that the journal goes on from".to_owned())
+                }
+                None => Step::WaitForLost,
+            };
+        }
         match verdict {
             Some(_) => self.step_of_end(uid, run, now),
             None if workload.is_suspended() => self.step_of_start(uid, run),
-            None if !workload.was_admitted(run) => Step::Change,
+            None if !self.was_admitted(workload, run) => Step::Change,
             None => self.step_of_run(uid, run, now),
         }
     }
@@ -123,7 +138,7 @@ impl KubeMachine {
     /// An object that is suspended and is to start, or that somebody else has suspended.
     fn step_of_start(&self, uid: &str, run: RunId) -> Step {
         let Some(workload) = self.adoptions.workloads.get(uid) else { return Step::Wait };
-        if workload.was_admitted(run) || self.stage(run).is_some_and(RunStage::has_started) {
+        if self.was_admitted(workload, run) || self.stage(run).is_some_and(RunStage::has_started) {
             let words = "it was suspended by somebody else: it runs again when it is its turn; delete it, or cancel its job, to end it";
             return Step::Refuse(words.to_owned());
         }
@@ -182,7 +197,7 @@ impl KubeMachine {
         if !gone && !stopped {
             return Step::Change;
         }
-        let (settled, admitted) = (gone || workload.is_settled(), workload.was_admitted(run));
+        let (settled, admitted) = (gone || workload.is_settled(), self.was_admitted(workload, run));
         if !settled || !self.nothing_runs(uid, run.job) {
             return Step::Wait;
         }
@@ -213,6 +228,9 @@ impl KubeMachine {
     pub(super) fn change_of(&self, uid: &str) -> Option<Change> {
         let known = self.view.as_ref()?.adopted.get(uid)?;
         let workload = self.adoptions.workloads.get(uid);
+        if workload.is_some_and(|workload| self.is_lost_run(workload)) {
+            return None;
+        }
         let Some(run) = known.run.as_ref().map(|run| RunId { job: known.job, attempt: run.attempt }) else {
             let runs = workload.is_some_and(|w| known.open && !w.is_suspended() && w.end().is_none());
             return runs.then_some(Change::Suspend(None));
@@ -229,7 +247,7 @@ impl KubeMachine {
             return (!done).then_some(Change::Suspend(Some(run)));
         }
         if !workload.is_suspended() {
-            return (!workload.was_admitted(run)).then_some(Change::Suspend(None));
+            return (!self.was_admitted(workload, run)).then_some(Change::Suspend(None));
         }
         match self.step_of_start(uid, run) {
             Step::Change if workload.has_start_time() => Some(Change::ClearStart),
@@ -243,6 +261,9 @@ impl KubeMachine {
         let gone = self.adoptions.workloads.get(uid).is_none_or(|workload| workload.metadata.is_deleting());
         if gone && known.open {
             return self.cancel(uid, known);
+        }
+        if known.open && self.runs_lost(uid) {
+            self.tell_lost(uid, now);
         }
         if self.change_of(uid).is_some() {
             self.agenda.plan(Task::Adopt(uid.to_owned()), now);
@@ -262,6 +283,9 @@ impl KubeMachine {
         let over = workload.metadata.is_deleting() || workload.end().is_some();
         if over || !self.settings.adopt.contains(&object.namespace) {
             return;
+        }
+        if self.is_lost_run(workload) {
+            return self.tell_lost(uid, now);
         }
         let judged = match workload.demand(&self.settings) {
             Ok(_) if !workload.is_suspended() => {
