@@ -242,6 +242,25 @@ fn on_one_node(kind: &str, jobs: Vec<Value>) -> Value {
     ] })
 }
 
+#[test]
+fn a_ceiling_says_what_is_kept_for_another_job() {
+    let text = "apiVersion: forebay/v1\nkind: Policy\nmetadata: {name: kept}\nlimits: {gpus: 16}\n\
+        tiers: {normal: {priority: 500, buys: on-demand}}\nqueues: {q: {tier: normal}, other: {tier: normal}}\n\
+        pools: {main: {instanceTypes: [p4d.24xlarge, g5.xlarge], drain: {after: 300d}}}\n";
+    let policy = compile("kept.yaml", text, &Catalogue::builtin()).expect("the policy is good").policy;
+    let jobs = json!([
+        { "job": "run", "queue": "other", "gpus": 1, "phase": "running", "nodes": ["a"], "submit_s": 90_000, "since_s": 90_000, "expected_s": 20_000 },
+        { "job": "big", "queue": "q", "gpus": 16, "workers": 2, "phase": "queued", "submit_s": 95_000, "expected_s": 3600 },
+        { "job": "small", "queue": "other", "gpus": 1, "phase": "queued", "submit_s": 96_000, "expected_s": 360_000 },
+    ]);
+    let document = on_one_node("g5.xlarge", jobs.as_array().expect("a list").clone());
+    let planned = plan(load_under(&document, policy));
+    let small = planned.pending.iter().find(|p| p.job == "small").expect("it waits");
+    assert_eq!(small.reason, "Ceiling", "{}", small.message);
+    assert!(small.message.contains("kept for job-1, which is before it"), "{}", small.message);
+    assert_eq!((&small.figures["kept_for"], &small.figures["kept_gpus"]), (&json!("job-1"), &json!(15)));
+}
+
 fn load_under(document: &Value, policy: Policy) -> forebay::document::state::Loaded {
     load(&StateDocument::parse(&document.to_string()).expect("parses"), Some(policy)).expect("loads")
 }
@@ -356,7 +375,7 @@ fn a_lack_says_its_figures() {
         json!([{ "queue": "q", "tier": "normal", "borrows": false, "gpus": 3, "jobs": 1 }])
     );
     assert!(
-        waits.message.contains("1 of 1 nodes in use in pool `main`, most of it by `q` (normal): 3 GPUs"),
+        waits.message.contains("1 of 1 nodes in use in pool `main`; the largest holder of GPUs is `q` (normal): 3"),
         "{}",
         waits.message
     );

@@ -243,7 +243,10 @@ fn no_node(name: &str) -> ApiError {
 
 /// An instant, or so long from now. It is in the future.
 fn instant(text: &str, now: Timestamp) -> Result<Timestamp, ApiError> {
-    let bad = |message: String| ApiError::bad("BadValue", message, "write 2h, 90m or 2026-11-25T18:00:00Z");
+    let later = i64::try_from(now.0 / 1000 * 1000 + 7_200_000).ok();
+    let later =
+        later.and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok()).map_or_else(String::new, |at| at.to_string());
+    let bad = |message: String| ApiError::bad("BadValue", message, format!("write 2h, 90m or a time such as {later}"));
     if let Ok(at) = text.parse::<jiff::Timestamp>() {
         let at = Timestamp(u64::try_from(at.as_millisecond()).unwrap_or(0));
         return if at > now { Ok(at) } else { Err(bad(format!("`until` {} is over", short(text, 40)))) };

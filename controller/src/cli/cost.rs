@@ -35,6 +35,10 @@ pub(super) fn run(args: &CostArgs, out: Output) -> Result<Exit, Failure> {
             args.server.client()?.cost(&format!("by={by}{scope}&{}", range_query(&range)))?
         }
     };
+    if let (true, BillScope::Of(rows)) = (bill.rows.is_empty(), &scope) {
+        let by: Vec<String> = rows.iter().map(|row| format!("`forebay cost --by {}`", row.by)).collect();
+        eprintln!("note: no row of that name has any spend in this range: {} lists those that have", by.join(", or "));
+    }
     if args.server.json {
         print_json(&bill)?;
     } else if args.csv {

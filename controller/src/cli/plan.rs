@@ -24,7 +24,15 @@ pub(super) fn run(args: &PlanArgs, out: Output) -> Result<Exit, Failure> {
         None
     } else {
         let catalogue = catalogue(&document);
-        Some(compile_or_built_in(args.policy.as_deref(), &catalogue)?.1.policy)
+        let policy = compile_or_built_in(args.policy.as_deref(), &catalogue)?.1.policy;
+        if let Some(name) = document.policy.as_ref().filter(|name| **name != policy.name) {
+            let (name, other) = (short(name, 60), short(&policy.name, 60));
+            let note = format!(
+                "the document is of policy `{name}`, and this plans under `{other}`: give `{name}` with `--policy FILE` to plan under it"
+            );
+            eprintln!("{} {note}", out.err.warn("warning:"));
+        }
+        Some(policy)
     };
     let loaded = load(&document, policy).map_err(|f| Failure::in_file(&args.state, &f))?;
     let planned = match args.until {

@@ -10,7 +10,7 @@
 //! their own; the others share one. Never less than was told before.
 
 use super::basis::CostBasis;
-use super::group::Sum;
+use super::group::{Sum, apart};
 use crate::journal::{ArchiveReader, JournalError, SpendQuery, SpendRead};
 use crate::metrics::family::{MOST_VALUES, OTHER};
 use forebay_kernel::catalog::CapacityType;
@@ -86,16 +86,16 @@ impl Names {
             (None, _) => nobody,
             (Some(_), None) => (OTHER.to_owned(), OTHER.to_owned()),
             (Some(_), Some(job)) => (
-                if own(&mut self.queues, &job.queue) { job.queue.clone() } else { OTHER.to_owned() },
-                if own(&mut self.tiers, &job.tier) { job.tier.clone() } else { OTHER.to_owned() },
+                if own(&mut self.queues, &job.queue) { apart(&job.queue) } else { OTHER.to_owned() },
+                if own(&mut self.tiers, &job.tier) { apart(&job.tier) } else { OTHER.to_owned() },
             ),
         };
         let mut lines = vec![AccountLine::Queue(queue, capacity), AccountLine::Tier(tier, capacity)];
         for name in &basis.labels {
-            let value = match (key.job, job.and_then(|job| job.labels.get(name))) {
+            let value = match (key.job, job.and_then(|job| job.labels.get(name)).filter(|value| !value.is_empty())) {
                 (None, _) => NOBODY.to_owned(),
                 (Some(_), None) => WITHOUT.to_owned(),
-                (Some(_), Some(value)) if own(&mut self.labels, &(name.clone(), value.clone())) => value.clone(),
+                (Some(_), Some(value)) if own(&mut self.labels, &(name.clone(), value.clone())) => apart(value),
                 _ => OTHER.to_owned(),
             };
             lines.push(AccountLine::Label(name.clone(), value, capacity));

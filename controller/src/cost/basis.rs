@@ -157,6 +157,12 @@ impl CostBasis {
     }
 
     /// Local time less UTC in seconds.
+    #[cfg(test)]
+    pub(super) fn with_offsets(offsets: &[(u64, i32)]) -> CostBasis {
+        let offsets = offsets.iter().map(|(at, seconds)| (Timestamp(*at * 1000), *seconds)).collect();
+        CostBasis { offsets, ..CostBasis::of(&State::default()) }
+    }
+
     pub(super) fn offset(&self, at: Timestamp) -> i32 {
         self.offsets.iter().take_while(|(from, _)| *from <= at).last().map_or(0, |(_, seconds)| *seconds)
     }

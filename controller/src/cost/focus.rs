@@ -11,6 +11,7 @@
 use super::basis::{BilledOffering, CostBasis};
 use super::csv_field;
 use super::group::gpu_micro_hours;
+use super::range::midnight;
 use forebay_journal::SpendTotals;
 use forebay_kernel::ids::{JobId, OfferingId};
 use forebay_kernel::state::billing::{BilledJob, BilledPool, ChargeKey, ChargeKind};
@@ -116,7 +117,7 @@ pub fn focus_csv(basis: &CostBasis, charges: &SpendTotals, jobs: &BTreeMap<JobId
     let ((costs, _), (lists, _)) = (rounded_rows(&costs), rounded_rows(&lists));
     let mut out = format!("{}\r\n", FOCUS_COLUMNS.join(","));
     for ((row, cost), list) in rows.into_iter().zip(costs).zip(lists) {
-        out.push_str(&line(row, &decimal_text(cost, 6), &decimal_text(list, 6)));
+        out.push_str(&line(basis, row, &decimal_text(cost, 6), &decimal_text(list, 6)));
     }
     out
 }
@@ -156,7 +157,7 @@ fn earlier(basis: &CostBasis) -> (Vec<FocusRow>, Vec<Exact>, Vec<Exact>) {
         let mut own: [String; 9] = Default::default();
         own[0] = capacity.as_str().to_owned();
         rows.push(FocusRow {
-            from: month(Timestamp(ends - HOUR_MS)).0,
+            from: month(basis, Timestamp(ends - HOUR_MS)).begins,
             to: Timestamp(ends),
             description: format!("all {} capacity before the ledger knew by whom", capacity.as_str()),
             quantity: decimal_text(gpu_micro_hours(gpu_time), 6),
@@ -172,11 +173,11 @@ fn earlier(basis: &CostBasis) -> (Vec<FocusRow>, Vec<Exact>, Vec<Exact>) {
     (rows, costs, lists)
 }
 
-fn line(row: FocusRow, cost: &str, list: &str) -> String {
-    let (begins, ends) = month(row.from);
+fn line(basis: &CostBasis, row: FocusRow, cost: &str, list: &str) -> String {
+    let BillingPeriod { begins, ends, name } = month(basis, row.from);
     let description = csv_field(&row.description);
     // A month's bill is what comes nearest to an invoice here.
-    let invoice = format!("forebay-{}", instant(begins).chars().take("2026-11".len()).collect::<String>());
+    let invoice = format!("forebay-{name}");
     let mut fields: Vec<String> = [
         cost,
         "forebay",
@@ -234,16 +235,28 @@ fn decimal_text(units: i128, places: usize) -> String {
     format!("{sign}{whole}.{fraction}")
 }
 
-/// The month (UTC) that an instant lies in: its beginning and its end.
-fn month(at: Timestamp) -> (Timestamp, Timestamp) {
+/// The month of the billing zone that an instant lies in.
+fn month(basis: &CostBasis, at: Timestamp) -> BillingPeriod {
     let bounds = || {
-        let at = jiff::Timestamp::from_millisecond(i64::try_from(at.0).ok()?).ok()?;
-        let first = at.to_zoned(TimeZone::UTC).first_of_month().ok()?.start_of_day().ok()?;
-        let next = first.checked_add(1.month()).ok()?;
-        let ms = |at: &jiff::Zoned| u64::try_from(at.timestamp().as_millisecond()).ok().map(Timestamp);
-        Some((ms(&first)?, ms(&next)?))
+        let local = i64::try_from(at.0).ok()? + i64::from(basis.offset(at)) * 1000;
+        let local = jiff::Timestamp::from_millisecond(local).ok()?.to_zoned(TimeZone::UTC).date();
+        let (first, next) = (local.first_of_month(), local.first_of_month().checked_add(1.month()).ok()?);
+        let name = first.strftime("%Y-%m").to_string();
+        Some(BillingPeriod {
+            begins: Timestamp(midnight(basis, first)?),
+            ends: Timestamp(midnight(basis, next)?),
+            name,
+        })
     };
-    bounds().unwrap_or((at, at))
+    bounds().unwrap_or_else(|| BillingPeriod { begins: at, ends: at, name: "none".to_owned() })
+}
+
+/// A month of the billing zone.
+struct BillingPeriod {
+    begins: Timestamp,
+    ends: Timestamp,
+    /// Such as `2026-11`.
+    name: String,
 }
 
 fn instant(at: Timestamp) -> String {
@@ -264,14 +277,18 @@ mod tests {
     }
 
     #[test]
-    fn a_month_is_that_of_utc() {
+    fn a_month_is_that_of_the_billing_zone() {
         let at =
             |text: &str| Timestamp(u64::try_from(text.parse::<jiff::Timestamp>().unwrap().as_millisecond()).unwrap());
-        let (begins, ends) = month(at("2026-12-31T23:00:00Z"));
-        assert_eq!(
-            (instant(begins).as_str(), instant(ends).as_str()),
-            ("2026-12-01T00:00:00Z", "2027-01-01T00:00:00Z")
-        );
-        assert_eq!(month(ends).0, ends);
+        let month = |hours: i32, text: &str| {
+            let basis = CostBasis::with_offsets(&[(0, hours * 3_600)]);
+            let month = super::month(&basis, at(text));
+            assert_eq!(super::month(&basis, month.ends).begins, month.ends);
+            (month.name, instant(month.begins), instant(month.ends))
+        };
+        let of = |name: &str, begins: &str, ends: &str| (name.to_owned(), begins.to_owned(), ends.to_owned());
+        assert_eq!(month(0, "2026-12-31T23:00:00Z"), of("2026-12", "2026-12-01T00:00:00Z", "2027-01-01T00:00:00Z"));
+        assert_eq!(month(1, "2026-12-31T23:00:00Z"), of("2027-01", "2026-12-31T23:00:00Z", "2027-01-31T23:00:00Z"));
+        assert_eq!(month(-5, "2026-12-01T04:00:00Z"), of("2026-11", "2026-11-01T05:00:00Z", "2026-12-01T05:00:00Z"));
     }
 }

@@ -232,9 +232,9 @@ pub(super) fn row_key(
     let Some((id, job)) = job else { return format!("({}, pool {})", key.kind.as_str(), basis.pool(key.pool)) };
     let Some(job) = job else { return format!("(unknown {id})") };
     match by {
-        CostBy::Queue => job.queue.clone(),
+        CostBy::Queue => apart(&job.queue),
         CostBy::Tenant => apart(&job.tenant),
-        CostBy::Tier => job.tier.clone(),
+        CostBy::Tier => apart(&job.tier),
         CostBy::Label(name) => {
             let value = job.labels.get(name).filter(|value| !value.is_empty());
             value.map_or_else(|| format!("(no {name})"), |value| apart(value))
@@ -244,7 +244,7 @@ pub(super) fn row_key(
 }
 
 /// A text that cannot be taken for a row of nobody's.
-fn apart(value: &str) -> String {
+pub(super) fn apart(value: &str) -> String {
     if value.starts_with(['(', '\\']) { format!("\\{value}") } else { value.to_owned() }
 }
 

@@ -20,12 +20,15 @@ pub struct CostRange {
 
 /// A text that is no time at which a bill can begin or end.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{which} {text}: {what}: write a day such as 2026-11-24, or a full hour such as 2026-11-24T09:00:00Z")]
+#[error("{which} {text}: {what}: {remedy}")]
 pub struct CostRangeFault {
     which: &'static str,
     text: String,
     what: &'static str,
+    remedy: &'static str,
 }
+
+const A_TIME: &str = "write a day such as 2026-11-24, or a full hour such as 2026-11-24T09:00:00Z";
 
 /// The slots of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,7 +62,12 @@ impl CostRange {
             Slots { from: read("from", &self.from, Slots::ALL.from)?, to: read("to", &self.to, Slots::ALL.to)? };
         if slots.from >= slots.to {
             let text = self.to.clone().unwrap_or_default();
-            return Err(CostRangeFault { which: "to", text, what: "is not after its beginning" });
+            return Err(CostRangeFault {
+                which: "to",
+                text,
+                what: "is not after its beginning",
+                remedy: "it is not in the range itself: for one day write the day after it",
+            });
         }
         Ok(slots)
     }
@@ -82,7 +90,7 @@ impl CostRange {
 }
 
 fn slot(basis: &CostBasis, which: &'static str, text: &str) -> Result<LedgerSlot, CostRangeFault> {
-    let fault = |what| CostRangeFault { which, text: text.chars().take(80).collect(), what };
+    let fault = |what| CostRangeFault { which, text: text.chars().take(80).collect(), what, remedy: A_TIME };
     let at = match text.parse::<Date>() {
         Ok(date) if text.len() <= 10 => midnight(basis, date).ok_or_else(|| fault("cannot be counted from 1970 on"))?,
         _ => {
@@ -99,7 +107,7 @@ fn slot(basis: &CostBasis, which: &'static str, text: &str) -> Result<LedgerSlot
 }
 
 /// When a day of the billing zone begins, in ms since 1970.
-fn midnight(basis: &CostBasis, date: Date) -> Option<u64> {
+pub(super) fn midnight(basis: &CostBasis, date: Date) -> Option<u64> {
     let utc = date.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_millisecond();
     // The offset in force at midnight is one of those around it; where a clock skips midnight the day begins after the gap.
     let candidates = [-1, 0, 1].map(|days: i64| utc + days * 86_400_000);

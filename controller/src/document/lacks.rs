@@ -12,13 +12,22 @@ use forebay_kernel::reason::Bound;
 use forebay_kernel::state::node_reserves::NodeRoom;
 use forebay_kernel::state::quota::QuotaTree;
 use forebay_kernel::state::{Held, State};
-use forebay_kernel::units::{HOUR_MS, Mib, MilliCpu, MilliGpu};
+use forebay_kernel::units::{HOUR_MS, Mib, MilliCpu, MilliGpu, Rate};
 use serde_json::{Map, Value, json};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// GPUs in thousandths and jobs, by queue, tier, and whether they borrow.
-type Uses = BTreeMap<(String, String, bool), (u64, u32)>;
+/// Who holds GPUs: a queue, one of its tiers, and whether the queue borrows.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Holder {
+    queue: String,
+    tier: String,
+    borrows: bool,
+    quota: Option<QuotaId>,
+}
+
+/// GPUs in thousandths and jobs.
+type Uses = BTreeMap<Holder, (u64, u32)>;
 
 /// Who is named of those that hold a pool.
 const MOST_HOLDERS: usize = 5;
@@ -26,17 +35,31 @@ const MOST_HOLDERS: usize = 5;
 /// Who holds GPUs, by pool, once somebody has asked.
 #[derive(Default)]
 pub struct Holders {
-    pools: Option<BTreeMap<Option<PoolId>, Vec<Value>>>,
+    pools: Option<BTreeMap<Option<PoolId>, Uses>>,
 }
 
 impl Holders {
-    /// Those that hold most of a pool, or of all: queue, tier, GPUs, runs, and whether the queue borrows.
-    fn of(&mut self, state: &State, pool: Option<PoolId>) -> Vec<Value> {
-        self.pools.get_or_insert_with(|| counted(state)).get(&pool).cloned().unwrap_or_default()
+    /// Those that hold most of a pool, or of all: queue, tier, GPUs, runs, and whether the queue borrows. `within`: only queues at this node of the
+    /// quota tree and below it.
+    fn of(&mut self, state: &State, pool: Option<PoolId>, within: Option<QuotaId>) -> Vec<Value> {
+        let uses = self.pools.get_or_insert_with(|| counted(state)).get(&pool);
+        let mut all: Vec<_> =
+            uses.into_iter().flatten().filter(|(holder, _)| is_within(state, holder.quota, within)).collect();
+        all.sort_by_key(|(holder, (share, _))| (Reverse(*share), *holder));
+        let view = |(holder, (share, jobs)): (&Holder, &(u64, u32))| json!({ "queue": holder.queue, "tier": holder.tier, "borrows": holder.borrows, "gpus": number(*share), "jobs": jobs });
+        all.into_iter().take(MOST_HOLDERS).map(view).collect()
     }
 }
 
-fn counted(state: &State) -> BTreeMap<Option<PoolId>, Vec<Value>> {
+fn is_within(state: &State, mut quota: Option<QuotaId>, within: Option<QuotaId>) -> bool {
+    let Some(within) = within else { return true };
+    while let Some(at) = quota.filter(|at| *at != within) {
+        quota = state.quota().parent(at);
+    }
+    quota.is_some()
+}
+
+fn counted(state: &State) -> BTreeMap<Option<PoolId>, Uses> {
     let mut sums: BTreeMap<Option<PoolId>, Uses> = BTreeMap::new();
     for id in state.index().holding.values().flatten() {
         let Some((row, spec)) = state.job(*id) else { continue };
@@ -44,19 +67,14 @@ fn counted(state: &State) -> BTreeMap<Option<PoolId>, Vec<Value>> {
         let tier = state.policy().and_then(|p| p.tiers.get(row.tier.index())).map(|t| t.name.clone());
         let rule = state.queues().get(row.queue).and_then(|queue| queue.rule.as_ref());
         let borrows = rule.is_some_and(|rule| state.quota().borrows(rule.quota, pool));
-        let key = (spec.queue.clone(), tier.unwrap_or_default(), borrows);
+        let (queue, quota) = (spec.queue.clone(), rule.map(|rule| rule.quota));
+        let key = Holder { queue, tier: tier.unwrap_or_default(), borrows, quota };
         for within in [Some(pool), None] {
             let sum = sums.entry(within).or_default().entry(key.clone()).or_default();
             *sum = (sum.0 + row.share.0, sum.1 + 1);
         }
     }
-    let most = |holders: BTreeMap<(String, String, bool), (u64, u32)>| {
-        let mut all: Vec<_> = holders.into_iter().collect();
-        all.sort_by_key(|(key, (share, _))| (Reverse(*share), key.clone()));
-        let view = |((queue, tier, borrows), (share, jobs)): ((String, String, bool), (u64, u32))| json!({ "queue": queue, "tier": tier, "borrows": borrows, "gpus": number(share), "jobs": jobs });
-        all.into_iter().take(MOST_HOLDERS).map(view).collect()
-    };
-    sums.into_iter().map(|(pool, holders)| (pool, most(holders))).collect()
+    sums
 }
 
 /// Thousandths as a number: whole ones without decimals.
@@ -147,18 +165,46 @@ impl<'a> Asker<'a> {
             lack.sentence.push_str(&format!(" in pool `{name}`"));
             lack.set("pool", json!(name));
         }
-        self.held_by(&mut lack, pool, holders);
+        self.kept(&mut lack, bound, pool);
+        self.held_by(&mut lack, pool, None, holders);
         lack
     }
 
-    fn held_by(self, lack: &mut LackFigures, pool: Option<PoolId>, holders: Option<&mut Holders>) {
+    /// What of a ceiling is kept for other jobs, which are to start first.
+    fn kept(self, lack: &mut LackFigures, bound: Bound, pool: Option<PoolId>) {
+        let (mut kept, mut first) = (Held::default(), None);
+        for (at, reservation) in self.state.reservations().iter().filter(|(_, one)| !one.room.is_empty()) {
+            let class = self.state.job(reservation.job).map(|(row, _)| row.class);
+            if class != Some(self.class) && pool.is_none_or(|pool| pool == *at) {
+                kept = kept.plus(self.state.held_by(&reservation.room).less(self.state.held_on(&reservation.nodes)));
+                first = first.or(Some(reservation.job));
+            }
+        }
+        let ceiling = Ceiling { nodes: Some(0), on_demand_nodes: Some(0), gpus: Some(0), spend: Some(Rate(0)) };
+        let (Some(job), Some((_, amount, _))) = (first, against(bound, &ceiling, kept)) else { return };
+        if amount.as_f64() == Some(0.0) {
+            return;
+        }
+        lack.sentence.push_str(&format!(", and {amount} kept for {job}, which is before it"));
+        lack.set(&format!("kept_{}", unit(bound)), amount);
+        lack.set("kept_for", json!(job.to_string()));
+    }
+
+    fn held_by(
+        self,
+        lack: &mut LackFigures,
+        pool: Option<PoolId>,
+        within: Option<QuotaId>,
+        holders: Option<&mut Holders>,
+    ) {
         let Some(holders) = holders else { return };
-        let held = holders.of(self.state, pool);
+        let held = holders.of(self.state, pool, within);
         if let Some(most) = held.first() {
             let text = |key: &str| most[key].as_str().unwrap_or_default().to_owned();
             let borrows = if most["borrows"] == json!(true) { ", borrowing" } else { "" };
             let (queue, tier) = (text("queue"), text("tier"));
-            lack.sentence.push_str(&format!(", most of it by `{queue}` ({tier}{borrows}): {} GPUs", most["gpus"]));
+            lack.sentence
+                .push_str(&format!("; the largest holder of GPUs is `{queue}` ({tier}{borrows}): {}", most["gpus"]));
         }
         lack.set("held_by", Value::Array(held));
     }
@@ -202,7 +248,7 @@ impl<'a> Asker<'a> {
         if borrowed > MilliGpu(0) && tree.parent(binding).is_some() {
             lack.set("borrowed_gpus", number(borrowed.0));
         }
-        self.held_by(&mut lack, Some(pool), holders);
+        self.held_by(&mut lack, Some(pool), Some(binding), holders);
         lack
     }
 

@@ -244,7 +244,7 @@ fn agrees_with(document: &StateDocument, engine: &Engine) -> Result<(), Document
     match difference(&value(document)?, &value(&truth)?, "") {
         None => Ok(()),
         Some(path) => {
-            let remedy = "remove `snapshot` to plan on the edited document, or export it again";
+            let remedy = "to plan on the edited document, remove `snapshot` and give its policy with `--policy FILE`; or export it again";
             Err(DocumentFault::at(path, "differs from what the snapshot holds", remedy))
         }
     }

@@ -60,7 +60,11 @@ pub fn job_view(engine: &Engine, job: &Job, spec: &JobSpec) -> JobView {
     let above_zero = |n: u64| (n > 0).then_some(n);
     let (each, total, workers, workers_max) = shape(&spec.gang);
     let nodes: BTreeSet<_> = job.places.iter().map(|p| p.node).collect();
-    let tier = state.policy().and_then(|p| p.tiers.get(job.tier.index())).map(|t| t.name.clone());
+    // A job that was refused for its queue has no tier but one that it asks for.
+    let has_tier = spec.tier.is_some()
+        || phase != JobPhase::Rejected
+        || state.queues().get(job.queue).is_some_and(|queue| queue.rule.is_some());
+    let tier = state.policy().filter(|_| has_tier).and_then(|p| p.tiers.get(job.tier.index())).map(|t| t.name.clone());
     let reason = if phase == JobPhase::Completed { None } else { engine.why(job.id).or(job.reason) };
     JobView {
         job: job.id.to_string(),
@@ -304,8 +308,9 @@ pub fn counted_queues(state: &State, counts: &BTreeMap<QueueId, QueueCounts>) ->
         views.insert(path, queue_view(state, path, true, Some(rule), QueueCounts::default()));
     }
     for (id, queue) in state.queues().iter() {
-        // Every job of a name without a rule was refused, unless it had one under an earlier policy.
-        if queue.rule.is_none() && !counts.contains_key(&id) {
+        // Every job of a name without a rule was refused, unless it had one under an earlier policy and is not over.
+        let has_open = |count: &QueueCounts| count.waiting + count.running > 0;
+        if queue.rule.is_none() && !counts.get(&id).is_some_and(has_open) {
             continue;
         }
         let declared = state.policy().is_some_and(|p| p.queues.contains_key(&queue.path));

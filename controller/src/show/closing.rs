@@ -112,7 +112,7 @@ impl Closing<'_> {
     }
 
     fn bought_on_spot(&self) -> f64 {
-        (self.card.gpu_hours_bought - self.card.gpu_hours_owned) * self.card.spot_ratio
+        (self.card.gpu_hours_bought - self.card.gpu_hours_owned) * self.card.spot_ratio.unwrap_or(0.0)
     }
 
     /// How much of all that was there these hours are.
@@ -155,9 +155,8 @@ impl Closing<'_> {
     }
 
     fn money(&self) -> Vec<(&'static str, String)> {
-        let bought = self.card.gpu_hours_bought > self.card.gpu_hours_owned;
         let mut lines = vec![
-            ("spot ratio", if bought { percent(self.card.spot_ratio) } else { "-".to_owned() }),
+            ("spot ratio", self.card.spot_ratio.map_or_else(|| "-".to_owned(), percent)),
             ("cost", usd(self.card.cost_usd)),
             // What the policy saves is more or less than that: under another one other nodes are bought.
             ("same nodes on demand", usd(self.card.cost_on_demand_only_usd)),
@@ -202,7 +201,7 @@ mod tests {
             reclaims: 12,
             work_lost_gpu_hours: 103.25,
             gpu_hours_bought: 300_000.0,
-            spot_ratio: 0.9,
+            spot_ratio: Some(0.9),
             gpu_hours_allocated: 279_000.0,
             gpu_hours_wasted: wasted,
             cost_usd: 100_000.0,

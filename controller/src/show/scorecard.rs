@@ -12,7 +12,7 @@ use forebay_kernel::job::JobSpec;
 use forebay_kernel::state::State;
 use forebay_kernel::state::jobs::{Job, Phase};
 use forebay_kernel::units::{Span, Timestamp};
-use forebay_sim::score::figures::{Distribution, dollars, gpu_hours, hours, ratio, seconds};
+use forebay_sim::score::figures::{Distribution, dollars, gpu_hours, hours, seconds, share_of};
 use forebay_sim::score::{QueueScore, RejectedJobs, Scorecard, Wasted};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -74,7 +74,7 @@ fn of_jobs(engine: &Engine, refused: u64, scores: JobScores) -> Scorecard {
             booked: gpu_hours(all.booked),
         },
         idle_node_hours: hours(all.idle_nodes),
-        spot_ratio: ratio(ledger.by_capacity[1].bought.0, ledger.bought().bought.0),
+        spot_ratio: share_of(ledger.by_capacity[1].bought.0, ledger.bought().bought.0),
         cost_usd: dollars(all.cost),
         cost_on_demand_only_usd: dollars(all.cost_on_demand),
         deadline_misses: counters.deadline_misses,

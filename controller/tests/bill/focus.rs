@@ -119,7 +119,9 @@ pub fn the_dataset_obeys_its_columns_and_is_the_bill(folder: &Path, expected: &N
         let (from, to) = (time("ChargePeriodStart"), time("ChargePeriodEnd"));
         assert_eq!(to.duration_since(from).as_secs(), 3600, "{row:?}");
         assert!(time("BillingPeriodStart") <= from && to <= time("BillingPeriodEnd"), "{row:?}");
-        assert!(row["BillingPeriodStart"].ends_with("-01T00:00:00Z"), "{row:?}");
+        let begins = time("BillingPeriodStart").in_tz(&expected.zone).unwrap();
+        assert!(begins.day() == 1 && begins.time() == jiff::civil::Time::midnight(), "{row:?}");
+        assert_eq!(row["InvoiceId"], format!("forebay-{}", begins.strftime("%Y-%m")), "{row:?}");
         assert!(micro(&row["ListCost"]) >= 0 && row["BilledCost"] == row["EffectiveCost"], "{row:?}");
         if !row["Tags"].is_empty() {
             let tags: BTreeMap<String, String> = serde_json::from_str(&row["Tags"]).expect("tags are a JSON object");

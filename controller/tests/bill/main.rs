@@ -280,7 +280,7 @@ fn time_adds_up(folder: &Path) {
     let whole = bill(&CostBy::Queue, &basis, &charges, &jobs);
     let (_, cents) = cents_of_rows(&whole);
     for by in BY {
-        let timeline = Timeline::of(&by.parse().unwrap(), &basis, &charges, &jobs);
+        let timeline = Timeline::of(&by.parse().unwrap(), &basis, &charges, &jobs, &CostRange::default());
         assert_eq!(timeline.periods.iter().map(TimelinePeriod::total_cents).sum::<i128>(), cents, "by {by}");
         let rows = bill(&by.parse().unwrap(), &basis, &charges, &jobs).rows;
         let named = |column: &&String| rows.iter().any(|row| row.key == **column) || column.ends_with(" others)");

@@ -27,7 +27,8 @@ pub struct Named {
     pub bill: Recomputed,
     who: BTreeMap<JobId, Who>,
     what: Vec<What>,
-    zone: String,
+    /// The zone that is billed in.
+    pub zone: String,
 }
 
 impl Named {

@@ -234,7 +234,8 @@ impl<'a> Lints<'a> {
                     && other.pools.iter().flatten().any(|p| pools.contains(p))
             });
             let kept = |pool: PoolFacts<'_>| pool.compiled.keep_ready > 0 || !pool.compiled.floors.is_empty();
-            if filled.buys(queue) == Some(WrittenBuys::Nothing) && !self.pools_of(queue).any(kept) {
+            let rescued = queue.start.and_then(|start| start.when_late) == Some(WrittenWhenLate::BuyOnDemand);
+            if filled.buys(queue) == Some(WrittenBuys::Nothing) && !rescued && !self.pools_of(queue).any(kept) {
                 let tier = queue.tier.as_deref().unwrap_or_default();
                 let (can, why) = if fed || filled.shared().is_some() {
                     ("can", "it waits for what others leave idle")

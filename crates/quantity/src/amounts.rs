@@ -31,11 +31,13 @@ impl FromStr for Percent {
     }
 }
 
-/// A share without its unit: `0.5` may be half of it, or half a percent.
+/// A share without its unit: `0.5` may be half of it, or half a percent, and `1` all of it, or one percent.
 fn without_unit(number: &str) -> String {
     let percent = decimal(number, 1).filter(|permille| *permille <= 1000).map(|_| format!("`{} %`", shown(number)));
-    let part = decimal(number, 3).filter(|permille| number.contains('.') && *permille <= 1000);
-    match (part.and_then(|permille| u16::try_from(permille).ok()).map(Percent), percent) {
+    let part = decimal(number, 3).filter(|permille| *permille <= 1000);
+    let part = part.and_then(|permille| u16::try_from(permille).ok()).map(Percent);
+    match (part, percent) {
+        (Some(Percent(0)), _) => "write `0 %`".to_owned(),
         (Some(part), Some(percent)) => format!("write `{part}` or {percent}, whichever is meant"),
         (Some(part), None) => format!("write `{part}`"),
         (None, Some(percent)) => format!("write {percent}"),

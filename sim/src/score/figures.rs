@@ -73,6 +73,12 @@ pub fn ratio(part: u128, whole: u128) -> f64 {
     micro(part.saturating_mul(1_000_000).checked_div(whole).unwrap_or(0))
 }
 
+/// The part of a whole. `None`: there is no whole.
+#[must_use]
+pub fn share_of(part: u128, whole: u128) -> Option<f64> {
+    (whole > 0).then(|| ratio(part, whole))
+}
+
 /// Nanoseconds as seconds.
 #[must_use]
 pub fn from_nanos(nanos: u64) -> f64 {

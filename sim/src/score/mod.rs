@@ -27,7 +27,7 @@ use serde::Serialize;
 
 use crate::trace::TraceJob;
 use crate::world::Billing;
-use figures::{Distribution, dollars, gpu_hours, hours, per_day, ratio};
+use figures::{Distribution, dollars, gpu_hours, hours, per_day, share_of};
 use money::{Exact, decimal, rounded_rows};
 use observer::Observer;
 use timeline::Timeline;
@@ -128,8 +128,8 @@ pub struct Scorecard {
     pub utilization: Option<f64>,
     /// Node-hours of ready nodes with nothing on them.
     pub idle_node_hours: f64,
-    /// Spot of all bought GPU-hours.
-    pub spot_ratio: f64,
+    /// Spot of all bought GPU-hours. `None`: none were bought.
+    pub spot_ratio: Option<f64>,
     /// What the cloud bills.
     pub cost_usd: f64,
     /// The same by what nodes did: `worked`, `lost`, `lingering`, `booked`, `boot`, `idle`, `fragmentation`. Null in a live run, where `forebay cost --by kind` says it.
@@ -237,10 +237,10 @@ impl Sources<'_> {
                 fragmentation: gpu_hours(all.fragmentation),
                 booked: gpu_hours(all.booked),
             },
-            busy_over_allocated: busy.then(|| ratio(billing.busy.0, all.allocated.0)),
-            utilization: busy.then(|| ratio(billing.busy.0, bill.gpu_time.0)),
+            busy_over_allocated: share_of(billing.busy.0, all.allocated.0).filter(|_| busy),
+            utilization: share_of(billing.busy.0, bill.gpu_time.0).filter(|_| busy),
             idle_node_hours: hours(all.idle_nodes),
-            spot_ratio: ratio(billing.of(CapacityType::Spot).gpu_time.0, billing.bought().0),
+            spot_ratio: share_of(billing.of(CapacityType::Spot).gpu_time.0, billing.bought().0),
             cost_usd: dollars(bill.cost),
             cost_usd_by_kind: Some(by_kind(&self.observer.cost_by_kind(state))),
             cost_on_demand_only_usd: dollars(bill.cost_on_demand),

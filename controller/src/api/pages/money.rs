@@ -113,7 +113,7 @@ impl Money {
         let by = by.chain([CostBy::Kind, CostBy::Capacity, CostBy::Type, CostBy::Pool, CostBy::Job]);
         let bills = by.filter(|by| !own(by)).map(|by| (by.clone(), bill(&by, &basis, &charges, &jobs))).collect();
         Money {
-            timeline: Timeline::of(&split, &basis, &charges, &jobs),
+            timeline: Timeline::of(&split, &basis, &charges, &jobs, &range),
             compared: PriceComparison::of(&basis, &charges),
             range,
             of,
