@@ -39,6 +39,8 @@ mod rules;
 mod stages;
 mod why;
 
+pub use rules::reservations::{KeptRoom, kept_from};
+
 #[cfg(test)]
 mod tests {
     extern crate std;

@@ -165,20 +165,38 @@ pub(crate) fn own(state: &State, job: JobId, places: &[WorkerPlace]) -> bool {
 pub(crate) fn held(state: &State, pool: PoolId, asker: Option<JobId>) -> (Held, Held) {
     let mut all = state.totals.all;
     let mut own = state.totals.pools.get(pool.index()).copied().unwrap_or_default();
-    for (at, reservation) in state.reservations.iter().filter(|(_, a)| !a.room.is_empty()) {
-        // Jobs of a class ask the same: what is kept for one is for all of them, as with quota.
-        let alike = |job: JobId| state.jobs[job].class == state.jobs[reservation.job].class;
-        if asker.is_some_and(|job| alike(job) || lets_by(state, reservation.job, job)) {
-            continue;
-        }
-        // What still has to leave holds a part of the room until it does.
-        let more = state.held_by(&reservation.room).less(state.held_on(&reservation.nodes));
-        all = all.plus(more);
-        if *at == pool {
-            own = own.plus(more);
+    for room in kept_from(state, asker) {
+        all = all.plus(room.held);
+        if room.pool == pool {
+            own = own.plus(room.held);
         }
     }
     (all, own)
+}
+
+/// Room under the ceilings that is kept for a gang.
+pub struct KeptRoom {
+    /// In which pool.
+    pub pool: PoolId,
+    /// For which job.
+    pub job: JobId,
+    /// What of it no node holds yet.
+    pub held: Held,
+}
+
+/// What room is kept from one who asks, by pool. The asker is a job of the state.
+pub fn kept_from(state: &State, asker: Option<JobId>) -> impl Iterator<Item = KeptRoom> {
+    let reservations = state.reservations.iter().filter(|(_, a)| !a.room.is_empty());
+    let kept = reservations.filter(move |(_, reservation)| {
+        // Jobs of a class ask the same: what is kept for one is for all of them, as with quota.
+        let alike = |job: JobId| state.jobs[job].class == state.jobs[reservation.job].class;
+        !asker.is_some_and(|job| alike(job) || lets_by(state, reservation.job, job))
+    });
+    kept.map(|(pool, reservation)| {
+        // What still has to leave holds a part of the room until it does.
+        let held = state.held_by(&reservation.room).less(state.held_on(&reservation.nodes));
+        KeptRoom { pool: *pool, job: reservation.job, held }
+    })
 }
 
 /// Whether an idle node stays because a gang will go on it. A tier that buys nothing keeps no node either.

@@ -13,6 +13,7 @@ use super::body::{self, writable};
 use super::error::ApiError;
 use super::events::durable;
 use super::visible;
+use crate::clock;
 use crate::config::tokens::Who;
 use crate::document::write;
 use crate::driver::QueryContext;
@@ -26,7 +27,7 @@ use forebay_kernel::event::Event;
 use forebay_kernel::ids::NodeId;
 use forebay_kernel::state::State as EngineState;
 use forebay_kernel::state::brakes::{Brake, MOST_BRAKES};
-use forebay_kernel::units::{Span, Timestamp};
+use forebay_kernel::units::{HOUR_MS, Span, Timestamp};
 use forebay_wire::document::seconds::Seconds;
 use forebay_wire::document::views::BrakeView;
 use serde::{Deserialize, Serialize};
@@ -243,10 +244,10 @@ fn no_node(name: &str) -> ApiError {
 
 /// An instant, or so long from now. It is in the future.
 fn instant(text: &str, now: Timestamp) -> Result<Timestamp, ApiError> {
-    let later = i64::try_from(now.0 / 1000 * 1000 + 7_200_000).ok();
-    let later =
-        later.and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok()).map_or_else(String::new, |at| at.to_string());
-    let bad = |message: String| ApiError::bad("BadValue", message, format!("write 2h, 90m or a time such as {later}"));
+    let bad = |message: String| {
+        let later = clock::instant(now.0 / 1000 * 1000 + 2 * HOUR_MS).map_or_else(String::new, |at| at.to_string());
+        ApiError::bad("BadValue", message, format!("write 2h, 90m or a time such as {later}"))
+    };
     if let Ok(at) = text.parse::<jiff::Timestamp>() {
         let at = Timestamp(u64::try_from(at.as_millisecond()).unwrap_or(0));
         return if at > now { Ok(at) } else { Err(bad(format!("`until` {} is over", short(text, 40)))) };

@@ -36,8 +36,13 @@ pub(super) fn run(args: &CostArgs, out: Output) -> Result<Exit, Failure> {
         }
     };
     if let (true, BillScope::Of(rows)) = (bill.rows.is_empty(), &scope) {
+        let asked: Vec<String> = rows.iter().map(|row| format!("`{row}`")).collect();
         let by: Vec<String> = rows.iter().map(|row| format!("`forebay cost --by {}`", row.by)).collect();
-        eprintln!("note: no row of that name has any spend in this range: {} lists those that have", by.join(", or "));
+        eprintln!(
+            "note: nothing of this range is in {}: {} lists the rows that there are",
+            asked.join(" and "),
+            by.join(", or ")
+        );
     }
     if args.server.json {
         print_json(&bill)?;

@@ -10,7 +10,7 @@
 //! their own; the others share one. Never less than was told before.
 
 use super::basis::CostBasis;
-use super::group::{Sum, apart};
+use super::group::{Sum, apart, label};
 use crate::journal::{ArchiveReader, JournalError, SpendQuery, SpendRead};
 use crate::metrics::family::{MOST_VALUES, OTHER};
 use forebay_kernel::catalog::CapacityType;
@@ -92,7 +92,7 @@ impl Names {
         };
         let mut lines = vec![AccountLine::Queue(queue, capacity), AccountLine::Tier(tier, capacity)];
         for name in &basis.labels {
-            let value = match (key.job, job.and_then(|job| job.labels.get(name)).filter(|value| !value.is_empty())) {
+            let value = match (key.job, job.and_then(|job| label(job, name))) {
                 (None, _) => NOBODY.to_owned(),
                 (Some(_), None) => WITHOUT.to_owned(),
                 (Some(_), Some(value)) if own(&mut self.labels, &(name.clone(), value.clone())) => apart(value),

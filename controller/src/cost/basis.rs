@@ -156,13 +156,14 @@ impl CostBasis {
         self.pools.get(usize::from(pool.0)).map_or("", String::as_str)
     }
 
-    /// Local time less UTC in seconds.
+    /// Nothing was billed yet, in a zone with these offsets (since when in seconds since 1970, and seconds).
     #[cfg(test)]
     pub(super) fn with_offsets(offsets: &[(u64, i32)]) -> CostBasis {
         let offsets = offsets.iter().map(|(at, seconds)| (Timestamp(*at * 1000), *seconds)).collect();
         CostBasis { offsets, ..CostBasis::of(&State::default()) }
     }
 
+    /// Local time less UTC in seconds.
     pub(super) fn offset(&self, at: Timestamp) -> i32 {
         self.offsets.iter().take_while(|(from, _)| *from <= at).last().map_or(0, |(_, seconds)| *seconds)
     }

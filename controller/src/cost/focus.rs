@@ -12,6 +12,7 @@ use super::basis::{BilledOffering, CostBasis};
 use super::csv_field;
 use super::group::gpu_micro_hours;
 use super::range::midnight;
+use crate::clock;
 use forebay_journal::SpendTotals;
 use forebay_kernel::ids::{JobId, OfferingId};
 use forebay_kernel::state::billing::{BilledJob, BilledPool, ChargeKey, ChargeKind};
@@ -260,8 +261,7 @@ struct BillingPeriod {
 }
 
 fn instant(at: Timestamp) -> String {
-    let at = i64::try_from(at.0).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
-    at.map(|at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()).unwrap_or_default()
+    clock::instant(at.0).map(|at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()).unwrap_or_default()
 }
 
 #[cfg(test)]

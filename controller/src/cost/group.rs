@@ -235,12 +235,14 @@ pub(super) fn row_key(
         CostBy::Queue => apart(&job.queue),
         CostBy::Tenant => apart(&job.tenant),
         CostBy::Tier => apart(&job.tier),
-        CostBy::Label(name) => {
-            let value = job.labels.get(name).filter(|value| !value.is_empty());
-            value.map_or_else(|| format!("(no {name})"), |value| apart(value))
-        }
+        CostBy::Label(name) => label(job, name).map_or_else(|| format!("(no {name})"), |value| apart(value)),
         _ => id.to_string(),
     }
+}
+
+/// A label of a job. An empty one is none.
+pub(super) fn label<'a>(job: &'a BilledJob, name: &str) -> Option<&'a String> {
+    job.labels.get(name).filter(|value| !value.is_empty())
 }
 
 /// A text that cannot be taken for a row of nobody's.

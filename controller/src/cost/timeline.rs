@@ -111,13 +111,16 @@ impl Timeline {
         let first = cells.keys().flatten().min().copied();
         let last = cells.keys().flatten().max().copied();
         if let (Some(mut at), Some(last)) = (first, last) {
-            while at < last {
+            loop {
                 // Where a clock is turned by a part of an hour, an hour has less.
                 let next = match step {
                     TimelineStep::Day => at + step.seconds(),
                     TimelineStep::Hour => period(basis, at + step.seconds(), step),
                 };
                 at = next.max(at + 1);
+                if at >= last {
+                    break;
+                }
                 cells.entry(Some(at)).or_default();
             }
         }

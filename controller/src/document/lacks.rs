@@ -4,6 +4,7 @@
 //! Never: decides, or walks all jobs for one that is shown; who holds what is counted once for a list.
 
 use super::write::{dollars, gpus};
+use forebay_engine::kept_from;
 use forebay_kernel::catalog::Offering;
 use forebay_kernel::ids::{ClassId, JobId, PoolId, QuotaId};
 use forebay_kernel::job::{Gang, WorkerAsk};
@@ -12,7 +13,7 @@ use forebay_kernel::reason::Bound;
 use forebay_kernel::state::node_reserves::NodeRoom;
 use forebay_kernel::state::quota::QuotaTree;
 use forebay_kernel::state::{Held, State};
-use forebay_kernel::units::{HOUR_MS, Mib, MilliCpu, MilliGpu, Rate};
+use forebay_kernel::units::{HOUR_MS, Mib, MilliCpu, MilliGpu};
 use serde_json::{Map, Value, json};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -99,6 +100,7 @@ fn binding(tree: &QuotaTree, quota: QuotaId, pool: PoolId) -> QuotaId {
 #[derive(Clone, Copy)]
 pub struct Asker<'a> {
     state: &'a State,
+    job: JobId,
     class: ClassId,
     quota: Option<QuotaId>,
 }
@@ -109,7 +111,7 @@ impl<'a> Asker<'a> {
     pub fn of(state: &'a State, job: JobId) -> Option<Asker<'a>> {
         let (row, _) = state.job(job)?;
         let quota = state.queues().get(row.queue)?.rule.as_ref().map(|rule| rule.quota);
-        Some(Asker { state, class: row.class, quota })
+        Some(Asker { state, job, class: row.class, quota })
     }
 
     fn pool(self, id: PoolId) -> Option<&'a Pool> {
@@ -173,18 +175,12 @@ impl<'a> Asker<'a> {
     /// What of a ceiling is kept for other jobs, which are to start first.
     fn kept(self, lack: &mut LackFigures, bound: Bound, pool: Option<PoolId>) {
         let (mut kept, mut first) = (Held::default(), None);
-        for (at, reservation) in self.state.reservations().iter().filter(|(_, one)| !one.room.is_empty()) {
-            let class = self.state.job(reservation.job).map(|(row, _)| row.class);
-            if class != Some(self.class) && pool.is_none_or(|pool| pool == *at) {
-                kept = kept.plus(self.state.held_by(&reservation.room).less(self.state.held_on(&reservation.nodes)));
-                first = first.or(Some(reservation.job));
-            }
+        for room in kept_from(self.state, Some(self.job)).filter(|room| pool.is_none_or(|pool| pool == room.pool)) {
+            kept = kept.plus(room.held);
+            first = first.or(Some(room.job));
         }
-        let ceiling = Ceiling { nodes: Some(0), on_demand_nodes: Some(0), gpus: Some(0), spend: Some(Rate(0)) };
-        let (Some(job), Some((_, amount, _))) = (first, against(bound, &ceiling, kept)) else { return };
-        if amount.as_f64() == Some(0.0) {
-            return;
-        }
+        let amount = amount(bound, kept);
+        let Some(job) = first.filter(|_| amount.as_f64() > Some(0.0)) else { return };
         lack.sentence.push_str(&format!(", and {amount} kept for {job}, which is before it"));
         lack.set(&format!("kept_{}", unit(bound)), amount);
         lack.set("kept_for", json!(job.to_string()));
@@ -429,15 +425,23 @@ const POOL_BOUNDS: [Bound; 4] = [Bound::PoolNodes, Bound::PoolOnDemandNodes, Bou
 
 /// The limit of a bound, what is held against it, and whether that is all of it.
 fn against(bound: Bound, ceiling: &Ceiling, held: Held) -> Option<(Value, Value, bool)> {
-    let count = |limit: Option<u32>, used: u32| limit.map(|limit| (json!(limit), json!(used), used >= limit));
-    match bound {
+    let count = |limit: Option<u32>, used: u32| limit.map(|limit| (json!(limit), used >= limit));
+    let (limit, full) = match bound {
         Bound::Nodes | Bound::PoolNodes => count(ceiling.nodes, held.nodes),
         Bound::OnDemandNodes | Bound::PoolOnDemandNodes => count(ceiling.on_demand_nodes, held.on_demand_nodes),
         Bound::Gpus | Bound::PoolGpus => count(ceiling.gpus, held.gpus),
-        Bound::Spend | Bound::PoolSpend => {
-            let used = held.spend;
-            ceiling.spend.map(|limit| (json!(dollars(limit.0)), json!(dollars(used.0)), used >= limit))
-        }
+        Bound::Spend | Bound::PoolSpend => ceiling.spend.map(|limit| (json!(dollars(limit.0)), held.spend >= limit)),
+    }?;
+    Some((limit, amount(bound, held), full))
+}
+
+/// What counts against a bound of what is held.
+fn amount(bound: Bound, held: Held) -> Value {
+    match bound {
+        Bound::Nodes | Bound::PoolNodes => json!(held.nodes),
+        Bound::OnDemandNodes | Bound::PoolOnDemandNodes => json!(held.on_demand_nodes),
+        Bound::Gpus | Bound::PoolGpus => json!(held.gpus),
+        Bound::Spend | Bound::PoolSpend => json!(dollars(held.spend.0)),
     }
 }
 

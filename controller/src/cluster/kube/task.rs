@@ -288,6 +288,12 @@ impl Reports {
         }
     }
 
+    /// Says something in the log and in the remarks of health.
+    fn warn(&self, text: String) {
+        tracing::warn!("kubernetes: {text}");
+        self.outside.health.add_remark(self.clock.now().0, text);
+    }
+
     /// Takes a report. Returns what the driver has to know of it.
     fn take(&mut self, report: KubeReport) -> Option<Message> {
         let notes = &self.outside.notes;
@@ -320,26 +326,14 @@ impl Reports {
                 let text = format!(
                     "nothing proves that {worker} on {on} has ended: its attempt is held until its node says so, boots anew or is gone"
                 );
-                tracing::warn!("kubernetes: {text}");
                 notes.set(worker.run.job, &format!("worker {}", worker.worker), text.clone());
-                self.outside.health.add_remark(self.clock.now().0, text);
+                self.warn(text);
             }
-            KubeReport::Lost { worker, pod } => {
-                let text = format!(
-                    "pod {pod} was started for {worker} after the backup that the journal goes on from: its node is kept and its job does not start \
-                     until it has ended; wait for it, or delete it"
-                );
-                tracing::warn!("kubernetes: {text}");
-                self.outside.health.add_remark(self.clock.now().0, text);
-            }
-            KubeReport::LostObject { object, started } => {
-                let text = format!(
-                    "{object} was unsuspended for {started} after the backup that the journal goes on from: it runs on, its nodes are kept and its job \
-                     does not start until it has ended; wait for it, suspend it to have it start anew when it is its turn, or delete it to cancel its job"
-                );
-                tracing::warn!("kubernetes: {text}");
-                self.outside.health.add_remark(self.clock.now().0, text);
-            }
+            KubeReport::Lost { worker, pod } => self.warn(format!(
+                "pod {pod} was started for {worker} after the backup that the journal goes on from: its node is kept and its job does not start \
+                 until it has ended; wait for it, or delete it"
+            )),
+            KubeReport::LostObject { object, words } => self.warn(format!("{object}: {words}")),
             KubeReport::Drained { instance } => {
                 self.failures.remove(&format!("drain {instance}"));
                 (self.outside.terminate)(instance);

@@ -40,8 +40,10 @@ pub fn merge(steps: &Steps<'_>, index: &IdentityIndex, archived: u64) -> Result<
     }
     let mut entries: Vec<RunEntry> = {
         let recent = index.recent();
-        let written = recent.iter().filter_map(|(key, recent)| Some((key, recent.on_disk()?)));
-        written.filter(|(_, (_, row))| *row <= archived).map(|(key, (job, _))| RunEntry::new(*key, job)).collect()
+        let written = recent.iter().filter_map(|(key, recent)| Some((key, recent.written?)));
+        // What is in a run already is known in memory alone since.
+        let new = written.filter(|(_, (_, row))| (first_archived..=archived).contains(row));
+        new.map(|(key, (job, _))| RunEntry::new(*key, job)).collect()
     };
     entries.sort_unstable_by_key(|entry| entry.key);
     let mut size = entries.len() as u64;

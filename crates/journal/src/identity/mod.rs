@@ -50,28 +50,23 @@ impl IdentityKey {
     }
 }
 
-/// A recent identity, and the row of the archive that has it. 0: not written yet.
+/// A recent identity.
 #[derive(Clone, Copy, Debug)]
 struct Recent {
     earlier: EarlierJob,
-    row: u64,
-    /// Where `row` is 0: the job of this identity that is written, and its row. It is what a crash goes back to, so a merge takes it.
+    /// The last job of it that the archive has, and its row: what a crash goes back to, so a merge takes it. Until it is written it is another than
+    /// `earlier`, or none.
     written: Option<(EarlierJob, u64)>,
 }
 
 impl Recent {
-    /// `None`: the job has no identity.
+    /// One that a row of the archive has. 0: none yet. `None`: the job has no identity.
     fn of(finished: &FinishedJob, row: u64) -> Option<(IdentityKey, Recent)> {
         let FinishedJob { spec, .. } = finished;
         finished.identity().map(|earlier| {
-            let recent = Recent { earlier, row, written: None };
+            let recent = Recent { earlier, written: (row > 0).then_some((earlier, row)) };
             (IdentityKey::of(&spec.tenant, &spec.subject), recent)
         })
-    }
-
-    /// The last job of this identity that is written, and its row.
-    fn on_disk(&self) -> Option<(EarlierJob, u64)> {
-        if self.row > 0 { Some((self.earlier, self.row)) } else { self.written }
     }
 }
 
@@ -124,9 +119,7 @@ impl IdentityIndex {
     pub fn note(&self, finished: &FinishedJob, row: u64) {
         let Some((key, mut newest)) = Recent::of(finished, row) else { return };
         let mut recent = self.recent();
-        if row == 0 {
-            newest.written = recent.get(&key).and_then(Recent::on_disk);
-        }
+        newest.written = newest.written.or_else(|| recent.get(&key)?.written);
         recent.insert(key, newest);
     }
 
@@ -150,7 +143,11 @@ impl IdentityIndex {
         let runs = Runs { list };
         let merged = runs.last_archived();
         *self.runs.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(runs);
-        self.recent().retain(|_, recent| recent.row == 0 || recent.row > merged);
+        // One that is known in memory alone stays, whatever it was before.
+        let is_in_run = |recent: &Recent| {
+            recent.written.is_some_and(|(written, row)| row <= merged && written.job == recent.earlier.job)
+        };
+        self.recent().retain(|_, recent| !is_in_run(recent));
     }
 
     fn recent(&self) -> MutexGuard<'_, HashMap<IdentityKey, Recent>> {

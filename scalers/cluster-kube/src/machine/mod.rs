@@ -110,8 +110,8 @@ pub enum KubeReport {
     LostObject {
         /// Which object.
         object: WorkloadId,
-        /// The attempt that it was unsuspended for, as its annotation says.
-        started: String,
+        /// What it was unsuspended for, and what an operator may do.
+        words: String,
     },
     /// A suspended object that asks to be adopted: this event is its submission, in the name of its namespace. Once a process; who submits it again
     /// has no second job of it.

@@ -27,6 +27,7 @@ impl KubeMachine {
         self.adoptions.workloads.get(uid).is_some_and(|workload| self.is_lost_run(workload))
     }
 
+    /// The same of an object as it is.
     pub(super) fn is_lost_run(&self, workload: &Workload) -> bool {
         let over = workload.metadata.is_deleting() || workload.end().is_some();
         !over && !workload.is_suspended() && self.start_is_lost(workload)
@@ -38,9 +39,11 @@ impl KubeMachine {
         let object = workload.id();
         let started =
             workload.metadata.annotation(ANNOTATION_ADMITTED).unwrap_or("an attempt that is not known").to_owned();
-        let note = format!("it was unsuspended for {started} {AFTER_BACKUP}: it runs on; {REMEDY}");
-        if self.tell(&object, News::Lost, &started, &note, now) {
-            self.reports.push(KubeReport::LostObject { object, started });
+        let words = format!(
+            "it was unsuspended for {started} {AFTER_BACKUP}: it runs on, its nodes are kept and its job does not start until it has ended; {REMEDY}"
+        );
+        if self.tell(&object, News::Lost, &started, &words, now) {
+            self.reports.push(KubeReport::LostObject { object, words });
         }
     }
 
