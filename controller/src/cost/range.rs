@@ -108,8 +108,12 @@ fn slot(basis: &CostBasis, which: &'static str, text: &str) -> Result<LedgerSlot
 
 /// When a day of the billing zone begins, in ms since 1970.
 pub(super) fn midnight(basis: &CostBasis, date: Date) -> Option<u64> {
-    let utc = date.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_millisecond();
-    // The offset in force at midnight is one of those around it; where a clock skips midnight the day begins after the gap.
+    first_instant(basis, date.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_millisecond())
+}
+
+/// The first instant, in ms since 1970, at which the clock of the billing zone is not before a local time, given as if it were UTC.
+pub(super) fn first_instant(basis: &CostBasis, utc: i64) -> Option<u64> {
+    // The offset in force then is one of those around it; a time that a clock skips is after the gap.
     let candidates = [-1, 0, 1].map(|days: i64| utc + days * 86_400_000);
     let offsets = candidates.map(|at| basis.offset(Timestamp(u64::try_from(at).unwrap_or(0))));
     let begins = offsets.map(|offset| utc - i64::from(offset) * 1000);

@@ -5,7 +5,7 @@
 use super::basis::CostBasis;
 use super::cents;
 use super::group::{CostBy, Sum, earlier, row_key};
-use super::range::CostRange;
+use super::range::{CostRange, first_instant};
 use forebay_journal::SpendTotals;
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::ids::JobId;
@@ -79,7 +79,7 @@ impl TimelinePeriod {
     }
 }
 
-/// A cell while it is being added up: in which period (see [`period`]), under which key.
+/// A cell while it is being added up: in which period, under which key.
 type Cells = BTreeMap<Option<i64>, BTreeMap<String, Sum>>;
 
 impl Timeline {
@@ -92,12 +92,13 @@ impl Timeline {
         jobs: &BTreeMap<JobId, BilledJob>,
         asked: &CostRange,
     ) -> Timeline {
-        let hours = || charges.keys().map(|key| local(basis, seconds(key.slot.begins())).div_euclid(3_600));
+        let local = |at: Timestamp| i64::try_from(at.0 / 1000).unwrap_or(i64::MAX) + i64::from(basis.offset(at));
+        let hours = || charges.keys().map(|key| local(key.slot.begins()).div_euclid(3_600));
         let span = hours().max().unwrap_or(0) - hours().min().unwrap_or(0);
         let step = if span < MOST_HOURS { TimelineStep::Hour } else { TimelineStep::Day };
         let mut cells = Cells::new();
         for (key, amount) in charges {
-            let begins = period(basis, seconds(key.slot.begins()), step);
+            let begins = local(key.slot.begins()).div_euclid(step.seconds()) * step.seconds();
             let job = key.job.map(|id| (id, jobs.get(&id)));
             let row = cells.entry(Some(begins)).or_default();
             row.entry(row_key(by, basis, key, job)).or_default().add_charge(basis, key, *amount);
@@ -107,65 +108,40 @@ impl Timeline {
         if !before.is_empty() {
             cells.insert(None, before);
         }
-        // Periods without a charge are there too.
+        // Periods without a charge are there too, but for an hour that a clock has left out.
         let first = cells.keys().flatten().min().copied();
         let last = cells.keys().flatten().max().copied();
-        if let (Some(mut at), Some(last)) = (first, last) {
-            loop {
-                // Where a clock is turned by a part of an hour, an hour has less.
-                let next = match step {
-                    TimelineStep::Day => at + step.seconds(),
-                    TimelineStep::Hour => period(basis, at + step.seconds(), step),
-                };
-                at = next.max(at + 1);
-                if at >= last {
-                    break;
-                }
-                cells.entry(Some(at)).or_default();
+        if let (Some(first), Some(last)) = (first, last) {
+            let all = (0..=(last - first) / step.seconds()).map(|at| first + at * step.seconds());
+            for begins in all.filter(|begins| bounds(basis, *begins, step).is_some_and(|[from, to]| from < to)) {
+                cells.entry(Some(begins)).or_default();
             }
         }
-        let begin: Vec<Option<i64>> = cells.keys().copied().collect();
-        let mut timeline = table(cells, step, &|begins| match step {
-            TimelineStep::Day => begins,
-            TimelineStep::Hour => local(basis, begins),
-        });
-        for (period, begins) in timeline.periods.iter_mut().zip(begin) {
-            period.range = begins.and_then(|begins| range(basis, begins, step, asked));
+        let mut timeline = table(cells, step);
+        for period in &mut timeline.periods {
+            period.range = period.begins_local_s.and_then(|begins| range(basis, begins, step, asked));
         }
         timeline
     }
 }
 
-fn seconds(at: Timestamp) -> i64 {
-    i64::try_from(at.0 / 1000).unwrap_or(i64::MAX)
-}
-
-/// An instant by the clock of the billing zone, in seconds.
-fn local(basis: &CostBasis, at: i64) -> i64 {
-    at + i64::from(basis.offset(Timestamp(u64::try_from(at).unwrap_or(0) * 1000)))
-}
-
-/// The period that an instant is in: a day by its date, and an hour by its beginning, for there are two of a name where a clock is set back.
-fn period(basis: &CostBasis, at: i64, step: TimelineStep) -> i64 {
-    let local = local(basis, at);
-    let into = local.rem_euclid(step.seconds());
-    match step {
-        TimelineStep::Day => local - into,
-        TimelineStep::Hour => at - into,
-    }
+/// When a period begins and ends, in seconds since 1970. An hour that a clock shows twice is both, and one that it leaves out is none.
+fn bounds(basis: &CostBasis, begins: i64, step: TimelineStep) -> Option<[i64; 2]> {
+    let at = |local: i64| i64::try_from(first_instant(basis, local.checked_mul(1_000)?)? / 1_000).ok();
+    Some([at(begins)?, at(begins + step.seconds())?])
 }
 
 /// What of a period is in the range that was asked for.
 fn range(basis: &CostBasis, begins: i64, step: TimelineStep, asked: &CostRange) -> Option<CostRange> {
-    let ends = begins + step.seconds();
     let [from, to] = match step {
-        TimelineStep::Day => [name(begins, step), name(ends, step)],
+        TimelineStep::Day => [name(Some(begins), step), name(Some(begins + step.seconds()), step)],
         TimelineStep::Hour => {
             let full_hour = |at: i64| {
                 let at = jiff::Timestamp::from_second(at).ok().filter(|_| at % 3_600 == 0)?;
                 Some(at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
             };
-            [full_hour(begins)?, full_hour(ends)?]
+            let [from, to] = bounds(basis, begins, step)?;
+            [full_hour(from)?, full_hour(to)?]
         }
     };
     let mut range = CostRange { from: Some(from), to: Some(to) };
@@ -180,8 +156,7 @@ fn range(basis: &CostBasis, begins: i64, step: TimelineStep, asked: &CostRange) 
     Some(range)
 }
 
-/// `clock`: what a clock shows, in seconds, when a period begins.
-fn table(cells: Cells, step: TimelineStep, clock: &dyn Fn(i64) -> i64) -> Timeline {
+fn table(cells: Cells, step: TimelineStep) -> Timeline {
     let mut by_key: BTreeMap<&str, Exact> = BTreeMap::new();
     for (key, sum) in cells.values().flatten() {
         by_key.entry(key).or_default().add_sum(&sum.cost);
@@ -205,9 +180,8 @@ fn table(cells: Cells, step: TimelineStep, clock: &dyn Fn(i64) -> i64) -> Timeli
     let mut costs = vec![vec![Exact::default(); cells.len()]; columns.len()];
     let mut periods = Vec::with_capacity(cells.len());
     for (row, (begins, sums)) in cells.iter().enumerate() {
-        let begins_local_s = begins.map(clock);
-        let name = begins_local_s.map_or_else(|| "(before)".to_owned(), |at| name(at, step));
-        let mut period = TimelinePeriod { begins_local_s, name, ..TimelinePeriod::default() };
+        let mut period =
+            TimelinePeriod { begins_local_s: *begins, name: name(*begins, step), ..TimelinePeriod::default() };
         for (key, sum) in sums {
             let column = place.get(key.as_str()).copied().unwrap_or(shown);
             costs[column][row].add_sum(&sum.cost);
@@ -237,7 +211,8 @@ fn spread(costs: &[Exact], cents: i128) -> impl Iterator<Item = i128> {
     })
 }
 
-fn name(begins: i64, step: TimelineStep) -> String {
+fn name(begins: Option<i64>, step: TimelineStep) -> String {
+    let Some(begins) = begins else { return "(before)".to_owned() };
     let form = match step {
         TimelineStep::Hour => "%Y-%m-%d %H:%M",
         TimelineStep::Day => "%Y-%m-%d",
@@ -308,7 +283,7 @@ mod tests {
             row(Some(2 * 3_600), &[("spot", 3_333)]),
         ]
         .into();
-        let timeline = table(cells, TimelineStep::Hour, &|at| at);
+        let timeline = table(cells, TimelineStep::Hour);
         assert_eq!(timeline.columns, ["on-demand", "spot"]);
         let names: Vec<&str> = timeline.periods.iter().map(|period| period.name.as_str()).collect();
         assert_eq!(names, ["(before)", "1970-01-01 00:00", "1970-01-01 01:00", "1970-01-01 02:00"]);
@@ -321,27 +296,28 @@ mod tests {
     #[test]
     fn a_period_leads_to_what_is_in_it_alone() {
         let at = |text: &str| text.parse::<jiff::Timestamp>().unwrap().as_second();
-        // Berlin, which set its clock back at 01:00 UTC.
-        let back = at("2026-10-25T01:00:00Z");
-        let basis = CostBasis::with_offsets(&[(0, 7_200), (u64::try_from(back).unwrap(), 3_600)]);
+        // Berlin, which sets its clock back at 01:00 UTC in October, and on at 01:00 UTC in March.
+        let changes = [("2026-10-25T01:00:00Z", 3_600), ("2027-03-28T01:00:00Z", 7_200)];
+        let changes = changes.map(|(instant, offset)| (u64::try_from(at(instant)).unwrap(), offset));
+        let basis = CostBasis::with_offsets(&[&[(0, 7_200)], &changes[..]].concat());
         let all = CostRange::default();
         let texts = |range: Option<CostRange>| {
             let range = range.expect("a range");
             (range.from.unwrap(), range.to.unwrap())
         };
         let of = |from: &str, to: &str| (from.to_owned(), to.to_owned());
-        // 02:15 is there twice.
-        for (instant, from, to) in [
-            ("2026-10-25T00:15:00Z", "2026-10-25T00:00:00Z", "2026-10-25T01:00:00Z"),
-            ("2026-10-25T01:15:00Z", "2026-10-25T01:00:00Z", "2026-10-25T02:00:00Z"),
-        ] {
-            let begins = period(&basis, at(instant), TimelineStep::Hour);
-            assert_eq!(name(local(&basis, begins), TimelineStep::Hour), "2026-10-25 02:00");
-            assert_eq!(texts(range(&basis, begins, TimelineStep::Hour, &all)), of(from, to));
-        }
+        let hour = |local: &str| texts(range(&basis, at(local), TimelineStep::Hour, &all));
+        assert_eq!(hour("2026-10-25T01:00:00Z"), of("2026-10-24T23:00:00Z", "2026-10-25T00:00:00Z"));
+        // 02:00 is there twice, and the row has both.
+        assert_eq!(hour("2026-10-25T02:00:00Z"), of("2026-10-25T00:00:00Z", "2026-10-25T02:00:00Z"));
+        assert_eq!(hour("2026-10-25T03:00:00Z"), of("2026-10-25T02:00:00Z", "2026-10-25T03:00:00Z"));
+        // In March it never is.
+        let [from, to] = bounds(&basis, at("2027-03-28T02:00:00Z"), TimelineStep::Hour).unwrap();
+        assert_eq!((from, to), (at("2027-03-28T01:00:00Z"), at("2027-03-28T01:00:00Z")));
+        assert_eq!(hour("2027-03-28T03:00:00Z"), of("2027-03-28T01:00:00Z", "2027-03-28T02:00:00Z"));
         // A day of which a part was asked for.
         let asked = CostRange { from: Some("2026-10-24T12:00:00Z".to_owned()), to: Some("2026-10-25".to_owned()) };
-        let begins = period(&basis, at("2026-10-24T15:00:00Z"), TimelineStep::Day);
+        let begins = at("2026-10-24T00:00:00Z");
         assert_eq!(texts(range(&basis, begins, TimelineStep::Day, &all)), of("2026-10-24", "2026-10-25"));
         assert_eq!(texts(range(&basis, begins, TimelineStep::Day, &asked)), of("2026-10-24T12:00:00Z", "2026-10-25"));
     }
@@ -349,7 +325,7 @@ mod tests {
     #[test]
     fn what_has_no_colour_of_its_own_is_one_column() {
         let many = (0..12).map(|n| (format!("q{n:02}"), sum(10_000 * (n + 1)))).collect();
-        let timeline = table([(Some(0), many)].into(), TimelineStep::Day, &|at| at);
+        let timeline = table([(Some(0), many)].into(), TimelineStep::Day);
         assert_eq!(timeline.columns.len(), MOST_COLUMNS);
         assert_eq!(timeline.columns[0], "q11");
         assert_eq!(timeline.columns[MOST_COLUMNS - 1], "(6 others)");
