@@ -1,7 +1,7 @@
 //! `POST /v1/events`: CloudEvents over HTTP, structured, batch and binary, bare JSON objects with a `type`, and one of them a line.
 //!
 //! ```text
-//! body -> events -> intake, each for itself -> may this caller? -> one submission -> durable -> 202 {"accepted", "rejected"}
+//! body -> events -> intake, each for itself -> one submission: may this caller? -> durable -> 202 {"accepted", "rejected"}
 //! ```
 //!
 //! Never: answers 202 before the write is durable; lets one bad event stop the others; repeats what a stranger sent without bound.
@@ -22,7 +22,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use forebay_driver::live::SourceObserver as _;
+use forebay_driver::live::{SenderRule, SourceObserver as _};
 use forebay_engine::engine::Engine;
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::JobId;
@@ -182,11 +182,11 @@ fn decode(api: &Api, who: &Who, headers: &HeaderMap, body: &[u8]) -> Result<(Vec
 async fn submit(api: &Api, who: &Arc<Who>, mut asked: Vec<Asked>, mut taken: Taken) -> Result<Taken, ApiError> {
     let now = api.handle.watch().borrow().now;
     asked.iter_mut().for_each(|one| one.sender.warnings.extend(past_deadline(&one.event, now)));
-    let asked = permitted(api, who, asked, &mut taken).await?;
     let asked = checked(api, asked, &mut taken).await?;
     if !asked.is_empty() {
         let (senders, events): (Vec<_>, _) = asked.into_iter().map(|one| (one.sender, (one.event, one.id))).unzip();
-        for (sender, outcome) in senders.into_iter().zip(durable(api, &who.name, events).await?.outcomes) {
+        for (sender, outcome) in senders.into_iter().zip(durable_as(api, &who.name, rule(who), events).await?.outcomes)
+        {
             answer(&mut taken, sender, outcome);
         }
     }
@@ -252,24 +252,13 @@ fn count(api: &Api, taken: &Taken) {
     taken.rejected.iter().for_each(|event| figures.rejected(&event.code));
 }
 
-/// Leaves out what this caller may not ask for, and answers it.
-async fn permitted(api: &Api, who: &Arc<Who>, asked: Vec<Asked>, taken: &mut Taken) -> Result<Vec<Asked>, ApiError> {
-    if who.operates() || asked.is_empty() {
-        return Ok(asked);
+/// What this caller may ask for.
+fn rule(who: &Arc<Who>) -> Option<SenderRule> {
+    if who.operates() {
+        return None;
     }
-    let judge = Arc::clone(who);
-    let ask = move |engine: &forebay_engine::engine::Engine, _: &_| {
-        let judged = |one: Asked| (refusal(engine.state(), &judge, &one.event), one);
-        asked.into_iter().map(judged).collect::<Vec<_>>()
-    };
-    let mut kept = Vec::new();
-    for (refusal, one) in api.ask(who, ask).await? {
-        match refusal {
-            None => kept.push(one),
-            Some(outcome) => answer(taken, one.sender, outcome),
-        }
-    }
-    Ok(kept)
+    let who = Arc::clone(who);
+    Some(Arc::new(move |state, event| refusal(state, &who, event)))
 }
 
 /// Waits until events are durable, or until it is known that they cannot be for now.
@@ -278,10 +267,19 @@ pub(super) async fn durable(
     sender: &Arc<str>,
     events: Vec<(Event, Option<EventId>)>,
 ) -> Result<Accepted, ApiError> {
+    durable_as(api, sender, None, events).await
+}
+
+async fn durable_as(
+    api: &Api,
+    sender: &Arc<str>,
+    rule: Option<SenderRule>,
+    events: Vec<(Event, Option<EventId>)>,
+) -> Result<Accepted, ApiError> {
     let mut progress = api.handle.watch();
     let items = events.into_iter().map(|(event, id)| SubmittedItem { id, ..event.into() }).collect();
     tokio::select! {
-        taken = api.handle.submit_as(sender, items) => Ok(taken?),
+        taken = api.handle.submit_as(sender, rule, items) => Ok(taken?),
         why = paused(&mut progress) => Err(ApiError::disk_full(&why)),
     }
 }

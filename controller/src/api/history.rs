@@ -3,14 +3,16 @@
 //! Never: more of them in memory than a line; a line that is still being written.
 
 use crate::segments::{SegmentError, SegmentReader};
-use crate::status::FOLDER;
+use crate::status::{FOLDER, line_head};
 use forebay_kernel::ids::JobId;
+use forebay_kernel::units::Timestamp;
 use serde::Deserialize;
 use std::path::Path;
 
 /// The log, and how far it was read.
 pub(crate) struct History {
     reader: SegmentReader,
+    job: JobId,
 }
 
 /// A status as its line has it.
@@ -40,24 +42,23 @@ struct Data {
 }
 
 impl History {
-    /// Of a journal's folder, from the oldest status that is kept on.
-    pub fn new(folder: &Path) -> History {
-        History { reader: SegmentReader::new(&folder.join(FOLDER), 0) }
+    /// Of a journal's folder and a job that was accepted at that time: segments that ended before it are not read.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn of_job(folder: &Path, job: JobId, accepted: Timestamp) -> Result<History, SegmentError> {
+        let reader = SegmentReader::since(&folder.join(FOLDER), accepted.0, line_head)?;
+        Ok(History { reader, job })
     }
 
     /// Hands over the job's statuses with numbers below `before`, from where it was read to last, until `take` says no.
     ///
     /// # Errors
     /// What the file system says, a damaged line, or lines that went while they were read.
-    pub fn read(
-        &mut self,
-        job: JobId,
-        before: u64,
-        mut take: impl FnMut(Past<'_>) -> bool,
-    ) -> Result<(), SegmentError> {
+    pub fn read(&mut self, before: u64, mut take: impl FnMut(Past<'_>) -> bool) -> Result<(), SegmentError> {
         // As it stands in a line of this job, and in no text: there a quote has a backslash before it.
-        let mark = format!("\"job\":\"{job}\"");
-        let name = job.to_string();
+        let name = self.job.to_string();
+        let mark = format!("\"job\":\"{name}\"");
         while let Some(line) = self.reader.next_up_to(before.saturating_sub(1))? {
             let text = std::str::from_utf8(&line.bytes).unwrap_or_default();
             if text.contains(&mark)
@@ -113,7 +114,7 @@ mod tests {
     fn one_jobs_statuses_are_read_on_from_where_it_was() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), 1, 15);
-        let mut history = History::new(folder.path());
+        let mut history = History::of_job(folder.path(), JobId(1), Timestamp(0)).unwrap();
         let mut seqs = Vec::new();
         let mut read = |history: &mut History, before: u64| {
             let take = |past: Past<'_>| {
@@ -122,7 +123,7 @@ mod tests {
                 seqs.push(past.seq);
                 true
             };
-            history.read(JobId(1), before, take).unwrap();
+            history.read(before, take).unwrap();
             seqs.clone()
         };
         assert_eq!(read(&mut history, 8), [1, 2], "number 8 is its third");
@@ -132,16 +133,42 @@ mod tests {
     }
 
     #[test]
+    fn what_was_written_before_a_job_was_accepted_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), 1, 40);
+        let oldest = folder.path().join(FOLDER).join(format!("{:020}.jsonl", 1));
+        let damaged = std::fs::read_to_string(&oldest).unwrap().replace("\"s1\"", "\"s2\"");
+        std::fs::write(&oldest, damaged).unwrap();
+        let seqs = |accepted: u64| {
+            let mut seqs = Vec::new();
+            let mut history = History::of_job(folder.path(), JobId(1), Timestamp(accepted)).unwrap();
+            let take = |past: Past<'_>| {
+                seqs.push(past.seq);
+                true
+            };
+            history.read(u64::MAX, take).map(|()| seqs)
+        };
+        let day = 86_400_000;
+        // The segment of the day before may have what was written at the same moment.
+        assert_eq!(seqs(2 * day).unwrap(), (4..=13).collect::<Vec<_>>());
+        assert_eq!(seqs(2 * day + 1).unwrap(), (7..=13).collect::<Vec<_>>());
+        assert_eq!(seqs(4 * day).unwrap(), [11, 12, 13]);
+        assert!(seqs(9 * day).unwrap().is_empty());
+        assert!(seqs(day).is_err(), "the oldest is damaged, and may have some of it");
+    }
+
+    #[test]
     fn a_taker_that_has_gone_ends_it_and_no_log_is_empty() {
         let folder = tempfile::tempdir().unwrap();
-        History::new(folder.path()).read(JobId(0), u64::MAX, |_| panic!("there is none")).unwrap();
+        let of_first = || History::of_job(folder.path(), JobId(0), Timestamp(0)).unwrap();
+        of_first().read(u64::MAX, |_| panic!("there is none")).unwrap();
         write(folder.path(), 1, 30);
         let mut taken = 0;
         let take = |_: Past<'_>| {
             taken += 1;
             taken < 3
         };
-        History::new(folder.path()).read(JobId(0), u64::MAX, take).unwrap();
+        of_first().read(u64::MAX, take).unwrap();
         assert_eq!(taken, 3);
     }
 }

@@ -1,7 +1,7 @@
 //! `GET /v1/jobs/{id}/events`: the statuses of one job from its first on, until it is over.
 //!
 //! ```text
-//! segments up to what is in memory -> memory -> as they become durable -> the terminal one -> end
+//! segments of its time up to what is in memory -> memory -> as they become durable -> the terminal one -> end
 //! ```
 //!
 //! Never: a status of another job; the segments where memory has them all; a second time what the reader says it had.
@@ -20,6 +20,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use forebay_kernel::effect::Status;
 use forebay_kernel::ids::JobId;
+use forebay_kernel::units::Timestamp;
 use forebay_wire::status::cloud_event;
 use std::sync::Arc;
 
@@ -36,18 +37,19 @@ pub(super) async fn stream(
     let line = Line::asked(&query(asked)?, &headers);
     let found = find_anywhere(&api, &who, &name).await?;
     let place = api.room.stream(&who.name)?;
-    let (job, over, said) = match found {
+    let (job, over, said, accepted) = match found {
         Place::State(job) => {
             let look = move |engine: &forebay_engine::engine::Engine, _: &_| {
-                engine.state().job(job).map_or((true, 0), |(row, _)| (row.done(), u64::from(row.status_seq)))
+                let row = engine.state().job(job).map(|(row, _)| row);
+                row.map_or((true, 0, Timestamp(0)), |row| (row.done(), u64::from(row.status_seq), row.arrival))
             };
-            let (over, said) = api.ask(&who, look).await?;
-            (job, over, said)
+            let (over, said, accepted) = api.ask(&who, look).await?;
+            (job, over, said, accepted)
         }
-        Place::Archive(found) => (found.id, true, found.statuses),
+        Place::Archive(found) => (found.id, true, found.statuses, found.accepted),
     };
     let (to, answer) = line.answer();
-    let sending = Sending { api, job, line, to, over, had: line.after, number: 0, history: None };
+    let sending = Sending { api, job, accepted, line, to, over, had: line.after, number: 0, history: None };
     tokio::spawn(sending.run(said, place));
     Ok(answer)
 }
@@ -56,6 +58,7 @@ pub(super) async fn stream(
 struct Sending {
     api: Api,
     job: JobId,
+    accepted: Timestamp,
     line: Line,
     to: Sender,
     /// The job was over when the stream began.
@@ -141,9 +144,16 @@ impl Sending {
                 over = past.terminal || sent.is_err();
                 !over
             };
-            let history = self.history.get_or_insert_with(|| History::new(self.api.handle.folder()));
+            let history = match self.history.take() {
+                Some(history) => Ok(history),
+                None => History::of_job(self.api.handle.folder(), self.job, self.accepted),
+            };
             let had = &mut self.had;
-            let read = history.read(self.job, before, |past| take(had, &past));
+            let read = history.and_then(|mut history| {
+                history.read(before, |past| take(had, &past))?;
+                self.history = Some(history);
+                Ok(())
+            });
             if let Err(e) = read {
                 tracing::warn!("a stream of {} ends: {e}", self.job);
                 return None;

@@ -19,6 +19,7 @@ use crate::show::job::{JobRecord, attempts};
 use forebay_engine::engine::Engine;
 use forebay_kernel::ids::JobId;
 use forebay_kernel::state::State;
+use forebay_kernel::units::Timestamp;
 use forebay_wire::document::seconds::Seconds;
 use forebay_wire::document::views::JobView;
 use serde_json::Value;
@@ -53,7 +54,9 @@ pub(super) fn job(folder: &Path, name: &str) -> Result<JobRecord, Failure> {
         statuses.extend(serde_json::from_str::<Value>(past.event).ok());
         true
     };
-    History::new(folder).read(id, u64::MAX, &mut take).map_err(Failure::outside)?;
+    let accepted = view.submit_s.map_or(Timestamp(0), Timestamp::from);
+    let history = History::of_job(folder, id, accepted);
+    history.and_then(|mut history| history.read(u64::MAX, &mut take)).map_err(Failure::outside)?;
     let cost = folder_job_cost(folder, id).map_err(super::cost::failure)?;
     let job = OneJob { now_s, terminal: view.phase.terminal(), kubernetes: Vec::new(), job: view };
     Ok(JobRecord { attempts: attempts(&statuses, &cost), job, cost, statuses })

@@ -4,7 +4,7 @@ use super::*;
 use crate::journal;
 use forebay_catalog::Catalogue;
 use forebay_driver::journal::JournalIdentity;
-use forebay_driver::live::StartKind;
+use forebay_driver::live::{SenderRule, StartKind};
 use forebay_kernel::event::Event;
 use forebay_kernel::job::{Gang, JobSpec, WorkerAsk};
 use forebay_kernel::policy::Policy;
@@ -13,11 +13,12 @@ use forebay_policy::compile;
 use forebay_sim::adapters::SimulatedAdapters;
 use forebay_sim::market::Market;
 use forebay_sim::world::{JobTruth, World, WorldOptions, spot_pairs};
-use forebay_wire::intake::{Caller, Intake, NoRoutes};
+use forebay_wire::intake::{Caller, EventId, Intake, NoRoutes};
 use serde_json::Value;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Jobs of the example day: 537 submissions, one of which says again what is known.
@@ -225,6 +226,31 @@ fn more_events_than_the_mailbox_holds_are_refused_whole() {
     let busy = running.handle.submit(events).unwrap_err();
     assert_eq!(busy, MailboxError::TooMany { events: MOST_EVENTS + 1, most: MOST_EVENTS });
     running.handle.stop();
+    running.join().unwrap();
+}
+
+#[test]
+fn what_a_sender_may_not_ask_is_neither_taken_nor_remembered_and_nothing_is_told_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = live(folder.path(), ClockMode::Max);
+    let handle = &running.handle;
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    handle.submit(vec![job("a", 1)]).unwrap();
+    let said_twice = || {
+        let cancel = Event::JobCancelled { tenant: "default".into(), subject: "a".into(), by: None, sent: None };
+        SubmittedItem { id: Some(EventId(7)), ..cancel.into() }
+    };
+    let rule: SenderRule =
+        Arc::new(|state, event| (*event != job("b", 1) && state.open_jobs() < 9).then_some(ItemOutcome::Taken));
+    let send = |rule: Option<&SenderRule>, items: Vec<SubmittedItem>| {
+        runtime.block_on(handle.submit_as(&Arc::from("team"), rule.cloned(), items)).unwrap().outcomes
+    };
+    let told = send(Some(&rule), vec![said_twice(), job("b", 1).into(), said_twice()]);
+    assert!(matches!(told[..], [ItemOutcome::Taken, ItemOutcome::Job(_), ItemOutcome::Taken]), "{told:?}");
+    assert!(!matches!(send(None, vec![said_twice()])[..], [ItemOutcome::Seen(_)]), "its id was remembered");
+    assert!(matches!(send(None, vec![said_twice()])[..], [ItemOutcome::Seen(Some(_))]), "by now it has come");
+    assert_eq!(send(Some(&rule), vec![said_twice()]), [ItemOutcome::Taken], "its id tells of a job");
+    handle.stop();
     running.join().unwrap();
 }
 

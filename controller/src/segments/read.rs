@@ -4,7 +4,8 @@
 //!
 //! Never: half a line; a line twice; a gap without an error.
 
-use super::{SegmentError, file_name, line, segments};
+use super::write::Segment;
+use super::{ReadHead, SegmentError, file_name, line, segments};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -45,6 +46,18 @@ impl SegmentReader {
     #[must_use]
     pub fn new(folder: &Path, after: u64) -> SegmentReader {
         SegmentReader { folder: folder.to_owned(), after, open: None, ahead: None }
+    }
+
+    /// Of the lines that were written from a time on, in ms since 1970, and of some before it: what is in older segments is not read.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn since(folder: &Path, at_ms: u64, head: ReadHead) -> Result<SegmentReader, SegmentError> {
+        let all = segments(folder)?;
+        // The last of them that begins before it may have lines of that time too. One that cannot be read is told when it is its turn.
+        let earlier = |first: &u64| Segment::read(folder, *first, head).is_ok_and(|segment| segment.at_ms < at_ms);
+        let begins = all.partition_point(earlier).checked_sub(1).and_then(|at| all.get(at));
+        Ok(SegmentReader::new(folder, begins.map_or(0, |first| first.saturating_sub(1))))
     }
 
     /// The next line with a number up to `upto`. `None`: there is none yet. Not to be mixed with [`SegmentReader::next_line`].

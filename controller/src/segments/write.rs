@@ -72,7 +72,8 @@ pub struct SegmentLog {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {
     first: u64,
-    at_ms: u64,
+    /// When its first line was written.
+    pub(super) at_ms: u64,
     bytes: u64,
 }
 

@@ -14,7 +14,7 @@ use super::policy::{PolicyChange, PolicyOutcome};
 use super::retention::LogReaders;
 use super::start::PolicySource;
 use super::stream::{StatusStream, StatusTail};
-use super::submission::{ReplyTo, Submission, SubmittedItem};
+use super::submission::{ReplyTo, SenderRule, Submission, SubmittedItem};
 use crate::journal::{JournalId, JournalIdentity};
 use forebay_engine::engine::Engine;
 use forebay_engine::plan::PlanReport;
@@ -176,7 +176,7 @@ impl DriverHandle {
     /// There is no capacity, or the driver has stopped.
     pub fn submit(&self, events: Vec<Event>) -> Result<Accepted, MailboxError> {
         let items = events.into_iter().map(SubmittedItem::from).collect();
-        self.send(&own(), items)?.blocking_recv().map_err(|_| DriverStopped)?
+        self.send(&own(), None, items)?.blocking_recv().map_err(|_| DriverStopped)?
     }
 
     /// Takes events, and what was sent instead of one with its bytes, into one batch, and returns when that batch is durable.
@@ -184,15 +184,20 @@ impl DriverHandle {
     /// # Errors
     /// There is no capacity, or the driver has stopped.
     pub async fn submit_items(&self, items: Vec<SubmittedItem>) -> Result<Accepted, MailboxError> {
-        self.submit_as(&own(), items).await
+        self.submit_as(&own(), None, items).await
     }
 
-    /// [`DriverHandle::submit_items`] in the turn of a sender, of which only a part may wait at once.
+    /// [`DriverHandle::submit_items`] in the turn of a sender, of which only a part may wait at once, and as far as its rule lets it.
     ///
     /// # Errors
     /// There is no capacity, or none for this sender, or the driver has stopped.
-    pub async fn submit_as(&self, sender: &Arc<str>, items: Vec<SubmittedItem>) -> Result<Accepted, MailboxError> {
-        self.send(sender, items)?.await.map_err(|_| DriverStopped)?
+    pub async fn submit_as(
+        &self,
+        sender: &Arc<str>,
+        rule: Option<SenderRule>,
+        items: Vec<SubmittedItem>,
+    ) -> Result<Accepted, MailboxError> {
+        self.send(sender, rule, items)?.await.map_err(|_| DriverStopped)?
     }
 
     /// Takes a source's submission. Its slot is held until it is durable, and then it is answered.
@@ -314,10 +319,11 @@ impl DriverHandle {
     fn send(
         &self,
         sender: &Arc<str>,
+        rule: Option<SenderRule>,
         items: Vec<SubmittedItem>,
     ) -> Result<oneshot::Receiver<Result<Accepted, MailboxError>>, MailboxError> {
         let (answer, answered) = oneshot::channel();
-        self.mailbox.submit(sender, items, ReplyTo::Client(answer))?;
+        self.mailbox.submit(sender, rule, items, ReplyTo::Client(answer))?;
         Ok(answered)
     }
 

@@ -2,7 +2,7 @@
 //! sinks have come, and keeps what could not be taken.
 //!
 //! ```text
-//! item -> below its stream's position? -> id known? -> whose job, in the state or in the archive? -> allowed? -> engine -> outcome
+//! item -> below its stream's position? -> may its sender? -> id known? -> whose job, in the state or in the archive? -> allowed? -> engine -> outcome
 //!                                                       refused, unreadable: with its bytes to RejectionWriter <---------------'
 //! ```
 //!
@@ -14,7 +14,7 @@ use super::feed::{EventFeed, FedItem, REPLAY};
 use super::handle::{Accepted, ItemOutcome};
 use super::output::RejectionWriter;
 use super::recent_ids::RecentIds;
-use super::submission::{ItemContent, Original, Rejection, ReplyTo, Submission, SubmittedItem};
+use super::submission::{ItemContent, Original, Rejection, ReplyTo, SenderRule, Submission, SubmittedItem};
 use super::tenants::TenantUse;
 use crate::archive::{EventIdentity, identity_of, with_earlier_job};
 use crate::journal::{ArchivedIdentity, Journal, Positions, StorageFailure};
@@ -150,9 +150,10 @@ impl InputTracker {
         let from = submission.stream.as_ref().map_or(0, |stream| self.position(&stream.key));
         let streamed = submission.stream.is_some();
         let below = |item: &SubmittedItem| streamed && item.original.as_ref().is_some_and(|o| o.position < from);
+        let rule = submission.sender.rule.as_ref();
         let outcomes = submission.items.iter_mut().map(|item| match below(item) {
             true => Ok(ItemOutcome::Seen(None)),
-            false => self.receive_item(step, journal, item),
+            false => self.receive_item(step, journal, rule, item),
         });
         let outcomes = outcomes.collect::<Result<Vec<_>, _>>()?;
         if let Some(StreamPosition { key, next, fingerprint }) = &submission.stream
@@ -168,8 +169,15 @@ impl InputTracker {
         &mut self,
         step: &mut BatchStep<'_>,
         journal: &J,
+        rule: Option<&SenderRule>,
         item: &mut SubmittedItem,
     ) -> Result<ItemOutcome, DriverError> {
+        // First of all: what is known of an event's id is not for everybody.
+        if let (Some(rule), ItemContent::Event(event)) = (rule, &item.content)
+            && let Some(outcome) = rule(step.state(), event)
+        {
+            return Ok(outcome);
+        }
         if self.recent.contains(item.transport_id) || self.recent.contains(item.id) {
             let ItemContent::Event(event) = &item.content else { return Ok(ItemOutcome::Seen(None)) };
             return Ok(ItemOutcome::Seen(KnownJob::of(step.state(), journal, event)?.id()));

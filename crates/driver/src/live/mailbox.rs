@@ -5,7 +5,7 @@
 use super::handle::{DriverStopped, MailboxError, QueryContext};
 use super::policy::PolicyChange;
 use super::shares::{HeldShare, Shares};
-use super::submission::{ReplyTo, Submission, SubmissionSender, SubmittedItem};
+use super::submission::{ReplyTo, SenderRule, Submission, SubmissionSender, SubmittedItem};
 use super::turns::Turns;
 use forebay_engine::engine::Engine;
 use forebay_source::MessagePermit;
@@ -22,6 +22,10 @@ pub const MOST_QUERIES: usize = 1_024;
 
 /// Events of those who have none here, beside the rest: one request of many events keeps nobody with a few from being taken.
 const RESERVE: usize = MOST_EVENTS / 15;
+
+/// Events of one client in a batch, beyond its first submission: whoever comes while a batch is worked on waits for what others have in
+/// it. The rest has its turn in the next one.
+const PART_OF_ONE: usize = 256;
 
 /// Something to run on the engine.
 pub(super) type Query = Box<dyn FnOnce(&Engine, &QueryContext) + Send>;
@@ -59,6 +63,29 @@ impl Inside {
             && self.cursors.is_empty()
             && self.policy.is_none()
             && !self.stopping
+    }
+
+    /// Submissions in turns, of each client at most its part.
+    fn take_submissions(&mut self, most_events: usize) -> Vec<Submission> {
+        let (mut events, mut submissions) = (0, Vec::new());
+        let mut parts: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+        while let Some((sender, next)) = self.submissions.peek()
+            && (submissions.is_empty() || events + next.items.len() <= most_events)
+        {
+            // What a source may have is bounded by its slots: it is read as fast as it can be worked on.
+            if next.sender.share.is_some() {
+                let part = parts.entry(Arc::clone(sender)).or_default();
+                if *part > 0 && *part + next.items.len() > PART_OF_ONE {
+                    self.submissions.stand_aside();
+                    continue;
+                }
+                *part += next.items.len();
+            }
+            events += next.items.len();
+            submissions.extend(self.submissions.pop());
+        }
+        self.submissions.resume();
+        submissions
     }
 }
 
@@ -107,14 +134,20 @@ impl Mailbox {
     ///
     /// # Errors
     /// There is no capacity, or the driver has stopped.
-    pub fn submit(&self, from: &Arc<str>, items: Vec<SubmittedItem>, reply_to: ReplyTo) -> Result<(), MailboxError> {
+    pub fn submit(
+        &self,
+        from: &Arc<str>,
+        rule: Option<SenderRule>,
+        items: Vec<SubmittedItem>,
+        reply_to: ReplyTo,
+    ) -> Result<(), MailboxError> {
         let too_many = MailboxError::TooMany { events: items.len(), most: MOST_EVENTS };
         let permits = u32::try_from(items.len().max(1)).ok().filter(|n| *n as usize <= MOST_EVENTS).ok_or(too_many)?;
         let share = self.events.take(from, permits as usize).ok_or_else(|| self.why_not())?;
         let taken = |from: &Arc<Semaphore>| Arc::clone(from).try_acquire_many_owned(permits);
         let permit = taken(&self.capacity).or_else(|_| taken(&self.reserve));
         let slot = MessagePermit::from(permit.map_err(|_| self.why_not())?);
-        let sender = SubmissionSender { name: Arc::clone(from), share: Some(share) };
+        let sender = SubmissionSender { name: Arc::clone(from), share: Some(share), rule };
         Ok(self.put(Submission { items, stream: None, slot, reply_to, sender })?)
     }
 
@@ -199,15 +232,8 @@ impl Mailbox {
             }
             None => self.arrived.wait_while(inside, empty).unwrap_or_else(PoisonError::into_inner),
         };
-        let (mut events, mut submissions) = (0, Vec::new());
-        while let Some(next) = inside.submissions.peek()
-            && (submissions.is_empty() || events + next.items.len() <= most_events)
-        {
-            events += next.items.len();
-            submissions.extend(inside.submissions.pop());
-        }
         Taken {
-            submissions,
+            submissions: inside.take_submissions(most_events),
             asked: !inside.queries.is_empty(),
             cursors: std::mem::take(&mut inside.cursors),
             policy: inside.policy.take(),
@@ -237,5 +263,60 @@ impl Mailbox {
         self.capacity.close();
         self.reserve.close();
         drop(left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::oneshot;
+
+    fn events(many: usize) -> Vec<SubmittedItem> {
+        (0..many).map(|_| SubmittedItem::default()).collect()
+    }
+
+    /// Who has how many events in the next batch.
+    fn batch(mailbox: &Mailbox) -> Vec<(String, usize)> {
+        let taken = mailbox.take(Some(Duration::ZERO), 4_096);
+        taken.submissions.iter().map(|one| (one.sender.name.to_string(), one.items.len())).collect()
+    }
+
+    #[test]
+    fn a_client_has_a_part_of_a_batch_and_a_source_what_it_has_slots_for() {
+        let mailbox = Mailbox::default();
+        let [many, few, large, kafka]: [Arc<str>; 4] = ["many", "few", "large", "kafka"].map(Arc::from);
+        let submit = |from: &Arc<str>, number: usize| {
+            let (answer, _) = oneshot::channel();
+            mailbox.submit(from, None, events(number), ReplyTo::Client(answer)).expect("there is room");
+        };
+        (0..4).for_each(|_| submit(&many, 100));
+        (0..2).for_each(|_| submit(&few, 1));
+        (0..2).for_each(|_| submit(&large, 1_000));
+        for _ in 0..300 {
+            let slot = MessagePermit::from(Arc::clone(&mailbox.capacity).try_acquire_owned().expect("there is room"));
+            let sender = SubmissionSender::source(Arc::clone(&kafka));
+            let (answer, _) = oneshot::channel();
+            let one = Submission { items: events(1), stream: None, slot, reply_to: ReplyTo::Client(answer), sender };
+            mailbox.put(one).expect("it runs");
+        }
+        let of = |who: &str, batch: &[(String, usize)]| -> Vec<usize> {
+            batch.iter().filter(|(name, _)| name == who).map(|(_, number)| *number).collect()
+        };
+        let first = batch(&mailbox);
+        let turns: Vec<&str> = first.iter().take(5).map(|(name, _)| name.as_str()).collect();
+        assert_eq!(turns, ["many", "few", "large", "kafka", "many"]);
+        assert_eq!(
+            (of("many", &first), of("few", &first), of("large", &first)),
+            (vec![100; 2], vec![1; 2], vec![1_000])
+        );
+        assert_eq!(of("kafka", &first).len(), 300);
+        submit(&few, 1);
+        let second = batch(&mailbox);
+        assert_eq!(second.first(), Some(&("large".to_owned(), 1_000)), "who stood aside first is first");
+        assert_eq!(
+            (of("many", &second), of("few", &second), of("large", &second)),
+            (vec![100; 2], vec![1], vec![1_000])
+        );
+        assert!(batch(&mailbox).is_empty());
     }
 }

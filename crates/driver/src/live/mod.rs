@@ -48,7 +48,7 @@ pub use start::{
 };
 pub use stream::{StatusStream, StreamEnd};
 pub use submission::{
-    ItemContent, Original, Rejection, ReplyTo, SourceObserver, Submission, SubmissionSender, SubmittedItem,
+    ItemContent, Original, Rejection, ReplyTo, SenderRule, SourceObserver, Submission, SubmissionSender, SubmittedItem,
     refused_path,
 };
 pub use tenants::{TenantLimit, TenantLimits};

@@ -2,10 +2,11 @@
 //!
 //! Never: more than its slot has room for.
 
-use super::handle::{Accepted, MailboxError};
+use super::handle::{Accepted, ItemOutcome, MailboxError};
 use super::shares::HeldShare;
 use forebay_kernel::event::Event;
 use forebay_kernel::reason::Reason;
+use forebay_kernel::state::State;
 use forebay_source::{MessagePermit, Receipt, StreamPosition};
 use forebay_wire::intake::{EventId, Rejected};
 use std::fmt;
@@ -27,20 +28,31 @@ pub struct Submission {
     pub sender: SubmissionSender,
 }
 
+/// What becomes of an event that is not for the engine, because of who sends it: it is neither taken nor remembered. `None`: it is for
+/// the engine. Asked when its batch is put together, so that it speaks of the state that the event meets.
+pub type SenderRule = Arc<dyn Fn(&State, &Event) -> Option<ItemOutcome> + Send + Sync>;
+
 /// Who sends, and what it holds of the mailbox until that is durable.
-#[derive(Debug)]
 pub struct SubmissionSender {
     /// Whose turn it is.
     pub name: Arc<str>,
     /// Given back when the submission is durable. `None`: its slot is its only bound.
     pub share: Option<HeldShare>,
+    /// What it may ask. `None`: everything.
+    pub rule: Option<SenderRule>,
+}
+
+impl fmt::Debug for SubmissionSender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SubmissionSender").field("name", &self.name).field("share", &self.share).finish_non_exhaustive()
+    }
 }
 
 impl SubmissionSender {
     /// A source, whose slots bound what it sends.
     #[must_use]
     pub fn source(name: Arc<str>) -> SubmissionSender {
-        SubmissionSender { name, share: None }
+        SubmissionSender { name, share: None, rule: None }
     }
 }
 

@@ -11,12 +11,14 @@ pub(super) struct Turns<T> {
     by_sender: BTreeMap<Arc<str>, VecDeque<T>>,
     /// Senders of whom something waits, in the order of their turns.
     order: VecDeque<Arc<str>>,
+    /// Those of them who let the others pass.
+    aside: Vec<Arc<str>>,
     len: usize,
 }
 
 impl<T> Default for Turns<T> {
     fn default() -> Turns<T> {
-        Turns { by_sender: BTreeMap::new(), order: VecDeque::new(), len: 0 }
+        Turns { by_sender: BTreeMap::new(), order: VecDeque::new(), aside: Vec::new(), len: 0 }
     }
 }
 
@@ -30,9 +32,20 @@ impl<T> Turns<T> {
         self.len += 1;
     }
 
-    /// What is next.
-    pub fn peek(&self) -> Option<&T> {
-        self.by_sender.get(self.order.front()?)?.front()
+    /// What is next, and whose it is.
+    pub fn peek(&self) -> Option<(&Arc<str>, &T)> {
+        let sender = self.order.front()?;
+        Some((sender, self.by_sender.get(sender)?.front()?))
+    }
+
+    /// Whoever is next lets the others pass until [`Turns::resume`].
+    pub fn stand_aside(&mut self) {
+        self.aside.extend(self.order.pop_front());
+    }
+
+    /// Those who stood aside are first, in their order.
+    pub fn resume(&mut self) {
+        self.aside.drain(..).rev().for_each(|sender| self.order.push_front(sender));
     }
 
     /// Takes what is next; its sender's turn comes again after the others'.
@@ -64,11 +77,28 @@ mod tests {
         let (greedy, other): (Arc<str>, Arc<str>) = ("greedy".into(), "other".into());
         (0..5).for_each(|n| turns.push(&greedy, n));
         turns.push(&other, 10);
-        assert_eq!(turns.peek(), Some(&0));
+        assert_eq!(turns.peek(), Some((&greedy, &0)));
         assert_eq!((turns.pop(), turns.pop(), turns.pop()), (Some(0), Some(10), Some(1)));
         turns.push(&other, 11);
         let rest: Vec<i32> = std::iter::from_fn(|| turns.pop()).collect();
         assert_eq!(rest, [2, 11, 3, 4]);
         assert!(turns.is_empty() && turns.by_sender.is_empty() && turns.peek().is_none());
+    }
+
+    #[test]
+    fn who_stood_aside_is_first_afterwards() {
+        let mut turns = Turns::default();
+        let [a, b, c]: [Arc<str>; 3] = ["a", "b", "c"].map(Arc::from);
+        for (sender, item) in [(&a, 1), (&a, 2), (&b, 3), (&b, 4), (&c, 5)] {
+            turns.push(sender, item);
+        }
+        turns.stand_aside();
+        turns.stand_aside();
+        assert_eq!((turns.pop(), turns.peek()), (Some(5), None), "the others stand aside");
+        turns.push(&c, 6);
+        turns.resume();
+        let rest: Vec<i32> = std::iter::from_fn(|| turns.pop()).collect();
+        assert_eq!(rest, [1, 3, 6, 2, 4]);
+        assert!(turns.is_empty() && turns.by_sender.is_empty());
     }
 }
