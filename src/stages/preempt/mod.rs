@@ -222,6 +222,14 @@ fn remember(engine: &mut Engine, classes: impl Iterator<Item = ClassId>, searche
     }
 }
 
+/// Whether a job was promised all that it holds. Else it has its quota, and its places are anybody's yet.
+fn is_its_own(state: &State, held: &Held) -> bool {
+    let reserved = |place: &WorkerPlace| {
+        state.nodes.get(&place.node).is_some_and(|node| node.reserved.iter().any(|(of, _)| *of == held.taker.job))
+    };
+    held.room.is_some() || !held.places.is_empty() && held.places.iter().all(reserved)
+}
+
 impl Trial<'_> {
     fn state(&self) -> &State {
         &self.engine.state
@@ -294,6 +302,7 @@ impl Trial<'_> {
         self.engine.state.set_kept(job, None);
         let Some(held) = found else { return false };
         let enough = !held.searches;
+        self.moving |= enough && !is_its_own(self.state(), &held);
         self.hold(held);
         enough
     }
