@@ -14,14 +14,32 @@ use forebay_source::{Diagnostic, Severity};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// The text, if it is a configuration's. A file that cannot be read as YAML is one if a line says so.
+/// The text, if it is a configuration's. A file that cannot be read as YAML is one if a line says so; one that says neither that nor
+/// that it is a policy is what most of its keys are.
 pub(super) fn text_of(bytes: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(bytes).ok()?;
-    let is_kind = |line: &str| {
+    let kind = text.lines().find_map(|line| {
         let value = line.strip_prefix("kind:").or_else(|| line.strip_prefix("\"kind\":"))?;
-        Some(value.split('#').next()?.trim().trim_matches(['"', '\'', ',']) == "Config")
+        Some(value.split('#').next()?.trim().trim_matches(['"', '\'', ',']))
+    });
+    let is_config = match kind {
+        Some("Config") => true,
+        Some("Policy") => false,
+        _ => has_keys_of_a_configuration(text),
     };
-    text.lines().find_map(is_kind)?.then_some(text)
+    is_config.then_some(text)
+}
+
+fn has_keys_of_a_configuration(text: &str) -> bool {
+    let schema = schemars::schema_for!(Config);
+    let known = schema.get("properties").and_then(Value::as_object);
+    let key = |line: &str| -> Option<bool> {
+        let key = line.split_once(':')?.0.trim_matches(['"', '\'']);
+        let is_key = key.chars().all(char::is_alphanumeric) && !["", "apiVersion", "kind"].contains(&key);
+        is_key.then(|| known.is_some_and(|known| known.contains_key(key)))
+    };
+    let (of_config, others): (Vec<bool>, Vec<bool>) = text.lines().filter_map(key).partition(|is| *is);
+    of_config.len() > others.len()
 }
 
 /// Why a configuration cannot be used.
@@ -145,6 +163,10 @@ mod tests {
             ("kind: 'Config' # here\nlisten: [", true),
             ("apiVersion: forebay/v1\nkind: Policy\n", false),
             ("metadata:\n  kind: Config\n", false),
+            ("kind: Confg\nlisten: 127.0.0.1:80\ndata: d\n", true),
+            ("listen: 127.0.0.1:80\n# data: d\nkafka:\n  - brokers: [b]\n", true),
+            ("kind: Polcy\nlimits: {nodes: 1}\nqueues: {}\n", false),
+            ("limits: {nodes: 1}\npools: {}\n  listen: none\n", false),
             ("", false),
         ] {
             assert_eq!(text_of(text.as_bytes()).is_some(), is, "{text}");

@@ -135,8 +135,11 @@ pub(super) fn compile(when: &str) -> Result<RouteExpression, Wrong> {
     let mut names = Names::default();
     names.walk(program.expression(), &mut Vec::new());
     if let Some(name) = names.unknown.first() {
-        let remedy = format!("an expression sees `job` only: write `job.{}` if that is meant", shown(name));
-        return Err((format!("`{}` is not known in a route", shown(name)), remedy));
+        let name = shown(name);
+        let remedy = format!(
+            "an expression sees `job` only: write `job.{name}` if it is a field of the job, or \"{name}\" if it is a text"
+        );
+        return Err((format!("`{name}` is not known in a route"), remedy));
     }
     if let Some(name) = names.functions.iter().find(|f| !known_function(f)) {
         return Err((format!("`{}` is not a function of CEL", shown(name)), meant(name, FUNCTIONS)));

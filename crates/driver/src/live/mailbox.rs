@@ -23,8 +23,8 @@ pub const MOST_QUERIES: usize = 1_024;
 /// Events of those who have none here, beside the rest: one request of many events keeps nobody with a few from being taken.
 const RESERVE: usize = MOST_EVENTS / 15;
 
-/// Events of one client in a batch, beyond its first submission: whoever comes while a batch is worked on waits for what others have in
-/// it. The rest has its turn in the next one.
+/// Events of one client in a batch at most, or one submission that has more: whoever comes while a batch is worked on waits for what
+/// others have in it. The rest has its turn in the next one.
 const PART_OF_ONE: usize = 256;
 
 /// Something to run on the engine.
