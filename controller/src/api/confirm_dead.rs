@@ -12,12 +12,12 @@ use super::auth::Operator;
 use super::body::{self, writable};
 use super::error::ApiError;
 use super::events::durable;
-use super::find::{Place, find_anywhere};
+use super::find::{Name, Place, find_anywhere};
 use super::jobs::{OneJob, look};
 use crate::show::figures::short;
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::Attempt;
@@ -40,7 +40,7 @@ pub struct DeathConfirmation {
 pub(super) async fn confirm(
     State(api): State<Api>,
     Operator(who): Operator,
-    Path(name): Path<String>,
+    Name(name): Name,
     headers: HeaderMap,
     body: Body,
 ) -> Result<(StatusCode, Act, Json<OneJob>), ApiError> {

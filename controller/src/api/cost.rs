@@ -10,7 +10,7 @@ use super::Api;
 use super::archive;
 use super::auth::Reader;
 use super::error::ApiError;
-use super::find::{Place, find_anywhere};
+use super::find::{Name, Place, find_anywhere};
 use super::jobs::query;
 use crate::config::tokens::Who;
 use crate::cost::{
@@ -20,7 +20,7 @@ use crate::journal::{SpendQuery, SpendRead, SpendTotals};
 use crate::show::figures::short;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::http::header;
 use axum::response::IntoResponse;
 use forebay_engine::engine::Engine;
@@ -144,7 +144,7 @@ pub(super) async fn charges_of(
 pub(super) async fn of_job(
     State(api): State<Api>,
     Reader(who): Reader,
-    Path(name): Path<String>,
+    Name(name): Name,
 ) -> Result<Json<JobCost>, ApiError> {
     let (id, arrival) = match find_anywhere(&api, &who, &name).await? {
         Place::State(id) => {

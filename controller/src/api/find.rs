@@ -15,9 +15,25 @@ use super::visible;
 use crate::config::tokens::Who;
 use crate::document::write;
 use crate::show::figures::short;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{FromRequestParts, Path};
+use axum::http::request::Parts;
 use forebay_kernel::ids::JobId;
 use forebay_kernel::state::State;
 use std::sync::Arc;
+
+/// The name in a request's path.
+pub(super) struct Name(pub String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Name {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Name, ApiError> {
+        let refused =
+            |e: PathRejection| ApiError::bad("Unreadable", e.body_text(), "write names as UTF-8 text, `%` as `%25`");
+        Path::from_request_parts(parts, state).await.map(|Path(name)| Name(name)).map_err(refused)
+    }
+}
 
 /// Where a job is.
 pub(super) enum Place {

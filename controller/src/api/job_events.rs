@@ -9,13 +9,13 @@
 use super::Api;
 use super::auth::Reader;
 use super::error::ApiError;
-use super::find::{Place, find_anywhere};
+use super::find::{Name, Place, find_anywhere};
 use super::history::{History, Past};
 use super::jobs::query;
 use super::status::{Asked, Line, Sender};
 use crate::driver::{HeldShare, StatusStream, StreamEnd};
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
 use forebay_kernel::effect::Status;
@@ -30,7 +30,7 @@ const A_TURN: u32 = 4_096;
 pub(super) async fn stream(
     State(api): State<Api>,
     Reader(who): Reader,
-    Path(name): Path<String>,
+    Name(name): Name,
     headers: HeaderMap,
     asked: Result<Query<Asked>, QueryRejection>,
 ) -> Result<Response, ApiError> {

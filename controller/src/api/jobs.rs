@@ -9,14 +9,14 @@ use super::auth::{Reader, Submitter};
 use super::body::writable;
 use super::error::ApiError;
 use super::events::durable;
-use super::find::{Place, find_anywhere};
+use super::find::{Name, Place, find_anywhere};
 use super::starts::{Outlook, StartView};
 use crate::config::tokens::Who;
 use crate::document::write;
 use crate::driver::ItemOutcome;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use forebay_engine::engine::Engine;
 use forebay_kernel::event::Event;
@@ -88,7 +88,7 @@ pub(super) fn query<T>(found: Result<Query<T>, QueryRejection>) -> Result<T, Api
 pub(super) async fn one(
     State(api): State<Api>,
     Reader(who): Reader,
-    Path(name): Path<String>,
+    Name(name): Name,
     asked: Result<Query<OneQuery>, QueryRejection>,
 ) -> Result<Json<OneJob>, ApiError> {
     let asked = query(asked)?;
@@ -146,11 +146,7 @@ pub(super) async fn look(api: &Api, who: &Who, id: JobId) -> Result<OneJob, ApiE
     Ok(OneJob { now_s: now.into(), terminal: job.phase.terminal(), kubernetes: api.notes.of(id), job })
 }
 
-pub(super) async fn why(
-    State(api): State<Api>,
-    Reader(who): Reader,
-    Path(name): Path<String>,
-) -> Result<Json<Why>, ApiError> {
+pub(super) async fn why(State(api): State<Api>, Reader(who): Reader, Name(name): Name) -> Result<Json<Why>, ApiError> {
     let (found, Outlook { position, start }) = match find_anywhere(&api, &who, &name).await? {
         Place::State(id) => {
             let found = look(&api, &who, id).await?;
@@ -166,7 +162,7 @@ pub(super) async fn why(
 pub(super) async fn cancel(
     State(api): State<Api>,
     Submitter(who): Submitter,
-    Path(name): Path<String>,
+    Name(name): Name,
 ) -> Result<(StatusCode, Option<Act>, Json<OneJob>), ApiError> {
     let id = match find_anywhere(&api, &who, &name).await? {
         Place::State(id) => id,

@@ -5,13 +5,13 @@
 use super::Api;
 use super::auth::Reader;
 use super::error::ApiError;
-use super::find::{Place, find_anywhere};
+use super::find::{Name, Place, find_anywhere};
 use super::jobs::query;
 use crate::cluster::logs::{LogsWanted, WorkerLog};
 use crate::config::tokens::Who;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use forebay_kernel::ids::{Attempt, JobId};
 use serde::{Deserialize, Serialize};
 
@@ -49,7 +49,7 @@ pub(super) struct LogsQuery {
 pub(super) async fn logs(
     State(api): State<Api>,
     Reader(who): Reader,
-    Path(name): Path<String>,
+    Name(name): Name,
     asked: Result<Query<LogsQuery>, QueryRejection>,
 ) -> Result<Json<JobLogs>, ApiError> {
     let asked = query(asked)?;

@@ -14,7 +14,7 @@ pub(super) mod money;
 pub(super) mod now;
 
 use super::error::ApiError;
-use axum::extract::Path;
+use super::find::Name;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
@@ -35,7 +35,7 @@ const ASSETS: [(&str, &str, &str); 5] = [
 ];
 
 /// A style or a script. They are the same for everybody, and ask for no token.
-pub(super) async fn asset(Path(name): Path<String>) -> Result<Response, ApiError> {
+pub(super) async fn asset(Name(name): Name) -> Result<Response, ApiError> {
     let found = ASSETS.iter().find(|(known, _, _)| *known == name);
     let (_, kind, text) = found.ok_or_else(|| {
         ApiError::not_found("NoSuchPath", "there is no such file", "see docs/API.md for what there is")

@@ -266,6 +266,21 @@ fn what_is_no_request_gets_the_shape_of_all_errors() {
     assert_eq!(preface, "", "who speaks HTTP/2 would read no answer of HTTP/1.1: the connection is closed");
     let unknown = send(&server, format!("GET /v9 HTTP/1.1\r\n{host}\r\n").as_bytes());
     assert_eq!((status(&unknown), code(&unknown).as_str()), (404, "NoSuchPath"));
+    for (name, method, path) in [
+        ("team-a", "GET", "/v1/jobs/%ff"),
+        ("team-a", "GET", "/v1/jobs/%ff/why"),
+        ("team-a", "GET", "/v1/jobs/%ff/cost"),
+        ("team-a", "GET", "/v1/jobs/%ff/logs"),
+        ("team-a", "GET", "/v1/jobs/%ff/events"),
+        ("team-a", "POST", "/v1/jobs/%ff/cancel"),
+        ("ops", "POST", "/v1/jobs/%ff/confirm-dead"),
+        ("ops", "GET", "/assets/%ff"),
+    ] {
+        let (status, text) = ask_at(&server.url, name, method, path, None);
+        let error: Value = serde_json::from_str(&text).unwrap_or_default();
+        assert_eq!((status, error["error"]["code"].as_str()), (400, Some("Unreadable")), "{path}: {text}");
+        assert!(error["error"]["remedy"].is_string(), "{path}: {text}");
+    }
     let upgrade = format!(
         "GET /healthz HTTP/1.1\r\n{host}connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n\r\n"
     );
