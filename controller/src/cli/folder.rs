@@ -52,7 +52,7 @@ pub(super) fn job(folder: &Path, name: &str) -> Result<JobRecord, Failure> {
     let mut statuses: Vec<Value> = Vec::new();
     let mut take = |past: Past<'_>| {
         statuses.extend(serde_json::from_str::<Value>(past.event).ok());
-        true
+        !past.terminal
     };
     let accepted = view.submit_s.map_or(Timestamp(0), Timestamp::from);
     let history = History::of_job(folder, id, accepted);

@@ -175,6 +175,13 @@ impl KubeMachine {
         for (number, life) in lives.iter().filter(|(number, _)| !gang.leaving.contains_key(number)) {
             let Some(worker) = gang.workers.get(number) else { continue };
             let deleted = self.is_cut_short(worker);
+            // Evicted, it is no failure of its own, and an end with 0 is no word about its work.
+            if let Life::Bound | Life::Working | Life::Dead(Death::Completed) = life
+                && let Some(words) = self.disruption_of(worker).filter(|_| deleted)
+                && !self.is_done(run, gang, *number)
+            {
+                return self.refuse(run, gang, words);
+            }
             let verdict = match life {
                 Life::Dead(Death::Exit(code)) if deleted => Verdict::Deleted { exit_code: *code },
                 // Told to end, it ended with 0: that is no word about its work.

@@ -95,19 +95,27 @@ pub(super) fn has_ended(pod: &KubePod) -> bool {
 
 /// How a pod whose containers have ended counts.
 fn ended(pod: &KubePod, code: i32) -> Death {
-    if code == 0 {
+    // Told to end by its kubelet it may end with 0 and not be done: its phase says so.
+    let failed = pod.status.phase == "Failed";
+    if code == 0 && !failed {
         return Death::Completed;
     }
     if pod.status.reason.as_deref() == Some("Evicted") {
         return Death::Refused(words("Evicted", pod.status.message.as_deref()));
     }
-    match pod.true_condition(DISRUPTED) {
-        Some(condition) => {
-            let reason = condition.reason.as_deref().unwrap_or(DISRUPTED);
-            Death::Refused(words(reason, condition.message.as_deref()))
+    match disruption(pod) {
+        Some(words) => Death::Refused(words),
+        None if code == 0 => {
+            Death::Refused(words(pod.status.reason.as_deref().unwrap_or("Failed"), pod.status.message.as_deref()))
         }
         None => Death::Exit(code),
     }
+}
+
+/// For what reason outside of it a pod is to end, or has ended, in Kubernetes' words: an eviction, a preemption, a taint.
+pub(super) fn disruption(pod: &KubePod) -> Option<String> {
+    let condition = pod.true_condition(DISRUPTED)?;
+    Some(words(condition.reason.as_deref().unwrap_or(DISRUPTED), condition.message.as_deref()))
 }
 
 /// Whether the container that works, or any other one beside the init containers, has started.
@@ -204,6 +212,16 @@ mod tests {
                 "evicted",
                 json!({"phase": "Failed", "conditions": disrupted, "containerStatuses": statuses([end(143), end(0)])}),
                 Some(Death::Refused("EvictionByEvictionAPI".into())),
+            ),
+            (
+                "evicted, and it ended with 0",
+                json!({"phase": "Failed", "reason": "Evicted", "containerStatuses": statuses([end(0), end(0)])}),
+                Some(Death::Refused("Evicted".into())),
+            ),
+            (
+                "its node is shut down, and it ended with 0",
+                json!({"phase": "Failed", "reason": "Terminated", "message": "node shutdown", "containerStatuses": statuses([end(0), end(0)])}),
+                Some(Death::Refused("Terminated: node shutdown".into())),
             ),
             (
                 "an init container failed",

@@ -6,7 +6,7 @@ use super::KubeMachine;
 use super::KubeReport;
 use super::agenda::PodKey;
 use super::gang::{Gang, Vanished, Worker};
-use super::life::{Death, Life, death_by_kubelet, has_started, waits_for};
+use super::life::{Death, Life, death_by_kubelet, disruption, has_started, waits_for};
 use crate::adoption::LABEL_ADOPTED;
 use crate::names::{ANNOTATION_BARRIER, ANNOTATION_INSTANCE, ANNOTATION_WORKER, BARRIER_OPEN, RunId, WorkerId};
 use crate::objects::{KubeNode, KubePod, ObjectMeta};
@@ -217,6 +217,11 @@ impl KubeMachine {
     /// Whether the pod of a worker is being deleted.
     pub(super) fn is_deleting(&self, worker: &Worker) -> bool {
         worker.pod.as_ref().and_then(|key| self.pods.get(key)).is_some_and(|pod| pod.metadata.is_deleting())
+    }
+
+    /// For what reason outside of it the pod of a worker is to end. `None`: for none that Kubernetes tells.
+    pub(super) fn disruption_of(&self, worker: &Worker) -> Option<String> {
+        disruption(self.pods.get(worker.pod.as_ref()?)?)
     }
 
     /// Whether the pod of a worker was deleted before its containers had ended: how they end is the deletion's doing.

@@ -369,16 +369,21 @@ fn a_namespace_whose_role_is_gone_keeps_no_other_from_being_listed() {
 
 /// A machine that begins with a worker that ended with 0 at 11:00:05, and whose pod was deleted then, with this grace; and what it reports.
 fn deleted(settings: KubeSettings, deletion: &str, grace: u64) -> (KubeMachine, Vec<KubeReport>) {
+    let ended = json!({"terminated": {"exitCode": 0, "finishedAt": "2026-11-24T11:00:05Z"}});
+    let status = json!({"phase": "Succeeded", "containerStatuses": [{"name": "worker", "state": ended}]});
+    deleted_with(settings, deletion, grace, status)
+}
+
+/// The same of a pod with this status.
+fn deleted_with(settings: KubeSettings, deletion: &str, grace: u64, status: Value) -> (KubeMachine, Vec<KubeReport>) {
     let GangStart::Run(request) = start() else { panic!("a gang") };
-    let ended = json!({"exitCode": 0, "finishedAt": "2026-11-24T11:00:05Z"});
     let mut body = request.pod_body(0).expect("a pod");
     body["metadata"]["uid"] = json!("u-1");
     body["metadata"]["resourceVersion"] = json!("9");
     body["metadata"]["deletionTimestamp"] = json!(deletion);
     body["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
     body["spec"]["nodeName"] = json!("n");
-    body["status"] =
-        json!({"phase": "Succeeded", "containerStatuses": [{"name": "worker", "state": {"terminated": ended}}]});
+    body["status"] = status;
     let pod = KubeObject::of_json(Resource::Pods, body).unwrap();
     let mut view = view(ClaimPhase::Ready);
     view.runs.insert(run(), run_view(BTreeSet::new()));
@@ -448,6 +453,36 @@ fn a_worker_that_had_completed_before_its_pod_was_deleted_has_completed() {
         let reports = reports_of_deleted(deletion, grace);
         assert!(!reports.contains(&completed), "{deletion}: {reports:?}");
         assert!(reports.iter().any(|r| matches!(r, KubeReport::Refused { words, .. } if words.contains("deleted"))));
+    }
+}
+
+#[test]
+fn an_evicted_pod_costs_no_attempt_and_has_not_completed() {
+    let condition =
+        |kind: &str| json!([{"type": kind, "status": "True", "reason": "EvictionByEvictionAPI", "message": "m"}]);
+    let runs = json!({"running": {}});
+    let ended = |code: i32| json!({"terminated": {"exitCode": code, "finishedAt": "2026-11-24T11:00:05Z"}});
+    for (state, phase) in [
+        (runs, "Running"),
+        (ended(0), "Running"),
+        (ended(0), "Succeeded"),
+        (ended(0), "Failed"),
+        (ended(143), "Failed"),
+    ] {
+        let reports = |kind: &str| {
+            let status = json!({"phase": phase, "conditions": condition(kind), "containerStatuses": [{"name": "worker", "state": state}]});
+            let settings = KubeSettings::new("jobs", "forebay:1");
+            deleted_with(settings, "2026-11-24T11:00:35Z", 30, status).1
+        };
+        let evicted = reports("DisruptionTarget");
+        let words = "EvictionByEvictionAPI: m".to_owned();
+        assert!(evicted.contains(&KubeReport::Refused { run: run(), words }), "{phase} {state}: {evicted:?}");
+        let costs = |report: &KubeReport| {
+            matches!(report, KubeReport::Event(Event::RunFailed { .. } | Event::RunCompleted { .. }))
+        };
+        assert!(!evicted.iter().any(costs), "{phase} {state}: {evicted:?}");
+        let stopped = KubeReport::Event(Event::RunStopped { job: JobId(1), attempt: Attempt(1), progress: None });
+        assert_eq!(evicted.contains(&stopped), phase != "Running" || state["running"].is_null(), "{phase} {state}");
     }
 }
 
