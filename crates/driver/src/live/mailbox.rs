@@ -72,8 +72,9 @@ impl Inside {
         while let Some((sender, next)) = self.submissions.peek()
             && (submissions.is_empty() || events + next.items.len() <= most_events)
         {
-            // What a source may have is bounded by its slots: it is read as fast as it can be worked on.
-            if next.sender.share.is_some() {
+            // What a source may have is bounded by its slots: it is read as fast as it can be worked on. What the process itself has to say,
+            // the cloud's notices and the cluster's reports, waits for nobody.
+            if next.sender.share.is_some() && !sender.is_empty() {
                 let part = parts.entry(Arc::clone(sender)).or_default();
                 if *part > 0 && *part + next.items.len() > PART_OF_ONE {
                     self.submissions.stand_aside();
@@ -292,6 +293,7 @@ mod tests {
         (0..4).for_each(|_| submit(&many, 100));
         (0..2).for_each(|_| submit(&few, 1));
         (0..2).for_each(|_| submit(&large, 1_000));
+        (0..3).for_each(|_| submit(&Arc::from(""), 100));
         for _ in 0..300 {
             let slot = MessagePermit::from(Arc::clone(&mailbox.capacity).try_acquire_owned().expect("there is room"));
             let sender = SubmissionSender::source(Arc::clone(&kafka));
@@ -304,12 +306,12 @@ mod tests {
         };
         let first = batch(&mailbox);
         let turns: Vec<&str> = first.iter().take(5).map(|(name, _)| name.as_str()).collect();
-        assert_eq!(turns, ["many", "few", "large", "kafka", "many"]);
+        assert_eq!(turns, ["many", "few", "large", "", "kafka"]);
         assert_eq!(
             (of("many", &first), of("few", &first), of("large", &first)),
             (vec![100; 2], vec![1; 2], vec![1_000])
         );
-        assert_eq!(of("kafka", &first).len(), 300);
+        assert_eq!((of("kafka", &first).len(), of("", &first)), (300, vec![100; 3]));
         submit(&few, 1);
         let second = batch(&mailbox);
         assert_eq!(second.first(), Some(&("large".to_owned(), 1_000)), "who stood aside first is first");
