@@ -24,8 +24,6 @@ pub(super) struct FoundInArchive {
     pub now: Timestamp,
     /// The job.
     pub id: JobId,
-    /// When it was accepted.
-    pub accepted: Timestamp,
     /// Status messages that it had.
     pub statuses: u64,
     /// As it is shown.
@@ -66,7 +64,6 @@ async fn seen(api: &Api, who: &Arc<Who>, found: Option<ArchivedJob>) -> Result<O
         visible::sees_finished(state, &judge, &finished.spec).then(|| FoundInArchive {
             now: state.now(),
             id: finished.job.id,
-            accepted: finished.job.arrival,
             statuses: u64::from(finished.job.status_seq),
             view: write::finished_view(engine, &finished),
         })

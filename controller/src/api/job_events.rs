@@ -46,7 +46,10 @@ pub(super) async fn stream(
             let (over, said, accepted) = api.ask(&who, look).await?;
             (job, over, said, accepted)
         }
-        Place::Archive(found) => (found.id, true, found.statuses, found.accepted),
+        Place::Archive(found) => {
+            let accepted = found.view.submit_s.map(Timestamp::from).unwrap_or_default();
+            (found.id, true, found.statuses, accepted)
+        }
     };
     let (to, answer) = line.answer();
     let sending = Sending { api, job, accepted, line, to, over, had: line.after, number: 0, history: None };

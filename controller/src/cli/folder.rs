@@ -54,7 +54,7 @@ pub(super) fn job(folder: &Path, name: &str) -> Result<JobRecord, Failure> {
         statuses.extend(serde_json::from_str::<Value>(past.event).ok());
         !past.terminal
     };
-    let accepted = view.submit_s.map_or(Timestamp(0), Timestamp::from);
+    let accepted = view.submit_s.map(Timestamp::from).unwrap_or_default();
     let history = History::of_job(folder, id, accepted);
     history.and_then(|mut history| history.read(u64::MAX, &mut take)).map_err(Failure::outside)?;
     let cost = folder_job_cost(folder, id).map_err(super::cost::failure)?;

@@ -176,8 +176,9 @@ impl KubeMachine {
             let Some(worker) = gang.workers.get(number) else { continue };
             let deleted = self.is_cut_short(worker);
             // Evicted, it is no failure of its own, and an end with 0 is no word about its work.
-            if let Life::Bound | Life::Working | Life::Dead(Death::Completed) = life
-                && let Some(words) = self.disruption_of(worker).filter(|_| deleted)
+            if deleted
+                && let Life::Bound | Life::Working | Life::Dead(Death::Completed) = life
+                && let Some(words) = self.disruption_of(worker)
                 && !self.is_done(run, gang, *number)
             {
                 return self.refuse(run, gang, words);

@@ -96,18 +96,17 @@ pub(super) fn has_ended(pod: &KubePod) -> bool {
 /// How a pod whose containers have ended counts.
 fn ended(pod: &KubePod, code: i32) -> Death {
     // Told to end by its kubelet it may end with 0 and not be done: its phase says so.
-    let failed = pod.status.phase == "Failed";
-    if code == 0 && !failed {
+    if code == 0 && pod.status.phase != "Failed" {
         return Death::Completed;
     }
-    if pod.status.reason.as_deref() == Some("Evicted") {
-        return Death::Refused(words("Evicted", pod.status.message.as_deref()));
+    let reason = pod.status.reason.as_deref();
+    let told = || words(reason.unwrap_or("Failed"), pod.status.message.as_deref());
+    if reason == Some("Evicted") {
+        return Death::Refused(told());
     }
     match disruption(pod) {
         Some(words) => Death::Refused(words),
-        None if code == 0 => {
-            Death::Refused(words(pod.status.reason.as_deref().unwrap_or("Failed"), pod.status.message.as_deref()))
-        }
+        None if code == 0 => Death::Refused(told()),
         None => Death::Exit(code),
     }
 }
