@@ -146,7 +146,7 @@ pub struct WrittenTier {
     pub buys: Option<WrittenBuys>,
     /// Tiers of a higher priority whose jobs may stop this tier's. Default: none.
     pub stoppable_by: Option<Vec<String>>,
-    /// No run is stopped for another job before it has lasted this long. Default: `0s`.
+    /// No run is stopped for another job before it has lasted this long, or `maxRunWhileOthersWait` where that is shorter. Default: `0s`.
     pub min_run: Option<Time>,
     /// A run that has lasted this long may be stopped by any higher tier while others wait. Default: no such bound.
     pub max_run_while_others_wait: Option<Time>,
@@ -216,7 +216,8 @@ pub enum WrittenOrder {
 #[serde(rename_all = "kebab-case")]
 #[schemars(rename = "Reclaim")]
 pub enum WrittenReclaim {
-    /// From runs of any tier.
+    /// From runs of any tier. Where both queues have borrowed, a job also stops a run of its own tier whose queue has more of what is lent for its
+    /// weight, and still has as much as its own afterwards.
     Any,
     /// From runs of lower tiers only.
     LowerTiers,
@@ -302,7 +303,7 @@ pub struct WrittenBudget {
     pub amount: Money,
     /// In this time.
     pub per: WrittenPeriod,
-    /// What is done when it is spent. Default: `hold`.
+    /// What is done when it would be overdrawn. Default: `hold`.
     pub when_spent: Option<WrittenWhenSpent>,
 }
 
@@ -324,7 +325,8 @@ pub enum WrittenPeriod {
 #[serde(rename_all = "kebab-case")]
 #[schemars(rename = "WhenSpent")]
 pub enum WrittenWhenSpent {
-    /// No job starts until the next period.
+    /// A job starts only while what is left pays for it and for all that runs, for an hour more or until the period ends, whichever is sooner;
+    /// else it waits for the next period or for a run to end. No run is stopped for it.
     Hold,
     /// It is reported only.
     Warn,
@@ -348,7 +350,8 @@ pub struct Route {
 pub struct WrittenConsolidation {
     /// Money saved over the cost of the work disturbed must reach this; 0: nothing is ever moved. Default: 1.
     pub worth_it: Option<Factor>,
-    /// The part of the ready nodes that may be emptied in an hour; at least one. Default: `10 %`.
+    /// The part of a pool's ready nodes that may be emptied in an hour, spread over the looks in it (`every`). At each look each pool may empty
+    /// one, however small this is: `worthIt: 0` is what turns moves off. Default: `10 %`.
     pub moves_per_hour: Option<Percent>,
     /// How often moves are considered. Default: `10m`.
     pub every: Option<Time>,
@@ -391,9 +394,11 @@ pub struct WrittenLifecycle {
     pub start_timeout: Option<Time>,
     /// A tainted node waits this long before it is checked again and terminated. Default: `10s`.
     pub drain_settle: Option<Time>,
-    /// Checkpoint grace for jobs that state none. Default: `90s`.
+    /// The time to end of a run that saves nothing, as its job has no `checkpoint` or is over. What saves has the `grace` of its `checkpoint`, 90 s
+    /// where that states none. Default: `90s`.
     pub grace: Option<Time>,
-    /// A restarted victim is left alone for so long past its restart; for one checkpoint interval, 30 minutes at most, in any case. Default: `0s`.
+    /// A restarted victim is left alone for so long past its restart; for one checkpoint interval, 30 minutes at most, in any case; but no longer
+    /// than its tier's `maxRunWhileOthersWait`. Default: `0s`.
     pub protect: Option<Time>,
     /// So many faults on a node quarantine it. Default: 3.
     pub quarantine_after: Option<u32>,
@@ -406,6 +411,6 @@ pub struct WrittenLifecycle {
 pub enum WrittenOnLinger {
     /// It is reported.
     Warn,
-    /// It is checkpointed and stopped.
+    /// It is checkpointed and stopped, and its job has failed.
     Stop,
 }

@@ -33,7 +33,7 @@ pub struct JobCost {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobCostRow {
-    /// In which attempt. 0: booked, and never started.
+    /// In which attempt. What was booked is of the one that it was booked for, also where that never started.
     pub attempt: u32,
     /// What it was: `worked`, `lost`, `lingering` or `booked`.
     pub kind: String,
