@@ -25,8 +25,11 @@ pub(crate) fn next(state: &State, pool: PoolId) -> Option<OfferingId> {
     let rules = settings::pool(state, pool)?;
     let listed = rules.offerings.iter().filter_map(|at| state.listed.get(*at as usize).copied());
     let (all, own) = reservations::held(state, pool, None);
+    let gpus = |id: &OfferingId| state.offerings[id.index()].offer.gpus;
+    // A pool with GPUs is not kept ready by nodes without.
+    let without = listed.clone().all(|id| gpus(&id) == 0);
     let good = |id: &OfferingId| {
-        state.offerings[id.index()].offer.gpus > 0
+        (without || gpus(id) > 0)
             && supply::is_to_be_had(state, *id)
             && launch::bound_hit(state, pool, &LaunchOption::of(*id, 1), all, own).is_none()
     };

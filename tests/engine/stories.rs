@@ -152,6 +152,7 @@ stories! {
     keep_ready_for_those_it_serves
     keep_ready_in_office_hours
     keep_ready_of_two_kinds
+    keep_ready_without_gpus
     kept_quota_goes_to_a_higher_tier
     kept_quota_survives_a_failed_launch
     last_empty_eight_gpu_node_is_not_split
@@ -229,6 +230,7 @@ stories! {
     quota_waits_and_frees
     reclaim_as_the_queue_says
     reclaim_from_lower_tiers
+    reclaim_of_a_node_that_is_left
     reclaim_with_warning
     reclaim_without_warning
     replicas_spread
@@ -243,6 +245,7 @@ stories! {
     room_for_a_gang_short_of_quota_is_kept
     room_for_the_rest_is_kept_beside_quota
     room_for_the_rest_of_a_gang_is_kept
+    runs_that_lasted_are_no_failed_starts
     same_and_conflict_and_rerun
     scavenger_buys_nothing
     scavenger_stopped_first

@@ -50,7 +50,7 @@ impl Trial<'_> {
     }
 
     /// Finds what may be stopped in a pool, once.
-    fn find_candidates(&mut self, pool: PoolId) {
+    pub(super) fn find_candidates(&mut self, pool: PoolId) {
         if !self.candidates.contains_key(&pool) {
             let found = Candidates::of(self.state(), pool);
             self.candidates.insert(pool, found);

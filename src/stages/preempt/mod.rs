@@ -616,6 +616,8 @@ impl Trial<'_> {
             // One before it has its places.
             return self.deal(taker, Lack::Time);
         }
+        // What may be taken in its pool is found once, for all heads, and it is among that for those behind it.
+        self.find_candidates(taker.pool);
         self.taken.take(&mut self.engine.state, &mut self.ranks, taker.job, &[]);
         self.engine.state.set_phase(taker.job, Phase::Queued);
         let found = self.deal(taker, Lack::Time);

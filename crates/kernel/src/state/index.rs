@@ -725,9 +725,12 @@ fn has_left(node: &Node) -> bool {
 
 /// Whether settle has something to decide on a claim. Nothing is ever decided on an owned node.
 fn node_needs_settling(node: &Node) -> bool {
-    let alive = matches!(node.phase, NodePhase::Booting | NodePhase::Ready) && node.owned.is_none();
+    // What is being left is looked at again when its drain is; what the cloud takes back cannot wait for that.
+    let taken = node.reclaim_at.is_some();
+    let left = taken && matches!(node.phase, NodePhase::Draining { .. });
+    let alive = left || matches!(node.phase, NodePhase::Booting | NodePhase::Ready);
     let drained = node.cordoned && node.holds.is_empty();
-    alive && (node.reclaim_at.is_some() || node.condemned || drained)
+    alive && node.owned.is_none() && (taken || node.condemned || drained)
 }
 
 /// Whether a job's deadline bears on where it goes, or on where it is.

@@ -70,18 +70,27 @@ impl State {
             return self.end_streak(id);
         }
         let lasted = job.running_since.map_or(Span::ZERO, |since| self.now.since(since));
+        let started = lasted >= RECOVERED;
         match how {
+            Ending::NodeFault if started && self.apply_version >= 4 => {
+                // Which nodes it blames counts on: a fault may follow it from one to the next.
+                self.streaks.entry(id).and_modify(|streak| streak.start_failures = 0);
+            }
+            Ending::Dropped if started && self.apply_version >= 4 => self.note_started(id),
             Ending::NodeFault | Ending::Dropped | Ending::Stopped { cause: StopCause::StartTimeout } => {
                 self.streak_mut(id).start_failures += 1;
             }
             Ending::Stopped { cause: StopCause::Reclaimed } => self.note_reclaim(id),
-            Ending::Stopped { .. } if lasted >= RECOVERED => {
-                if let Some(streak) = self.streaks.get_mut(&id) {
-                    streak.start_failures = 0;
-                    streak.blamed.clear();
-                }
-            }
+            Ending::Stopped { .. } if started => self.note_started(id),
             Ending::Completed | Ending::Failed { .. } | Ending::Stopped { .. } => {}
+        }
+    }
+
+    /// Its run has lasted: what failed before it counts no more.
+    fn note_started(&mut self, id: JobId) {
+        if let Some(streak) = self.streaks.get_mut(&id) {
+            streak.start_failures = 0;
+            streak.blamed.clear();
         }
     }
 

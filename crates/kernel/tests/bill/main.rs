@@ -113,11 +113,12 @@ fn is_made_again(version: u32, name: &str, rule: &BillingRule, slot_ms: u64) -> 
     used(&machine, &charges)
 }
 
-const RECORDS: [(u32, &str); 4] = [
+const RECORDS: [(u32, &str); 5] = [
     (1, "version-1-finished.bin"),
     (1, "version-1-killed.bin"),
     (2, "version-2-lives.bin"),
     (3, "version-3-lives.bin"),
+    (4, "version-4-lives.bin"),
 ];
 
 #[test]
