@@ -9,11 +9,12 @@ use super::life::Life;
 use super::{KubeMachine, KubeReport};
 use crate::api_call::{KubeObject, KubeResponse};
 use crate::objects::KubePod;
+use crate::view::RunStage;
 use forebay_kernel::storage::ForeignId;
 use forebay_kernel::units::{Span, Timestamp};
 use std::collections::BTreeMap;
 
-/// A pod of an attempt that is over does not keep its node longer than this after its containers had to end: the end of the node proves theirs.
+/// A pod of an attempt that is over, or was given up, does not keep its node longer than this after its containers had to end: the end of the node proves theirs.
 const OVERDUE: Span = Span::mins(1);
 /// The most pods that are named.
 const MOST_NAMED: usize = 10;
@@ -167,7 +168,9 @@ impl KubeMachine {
             return false;
         }
         let overdue = worker.deleted_by.is_some_and(|by| now.since(by) >= OVERDUE);
-        !(overdue && self.run_view(id.run).is_none())
+        // A run that is being stopped has been given up: a node is given back with nothing else on it.
+        let ends = self.run_view(id.run).is_none_or(|run| matches!(run.stage, RunStage::Stopping { .. }));
+        !(overdue && ends)
     }
 }
 

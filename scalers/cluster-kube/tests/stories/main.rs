@@ -4,7 +4,7 @@ mod adopted;
 mod strangers;
 
 use forebay_cluster_kube::request::WorkerRequest;
-use forebay_cluster_kube::view::{ClaimPhase, ClaimView, RunStage, RunView};
+use forebay_cluster_kube::view::{ClaimPhase, ClaimView, RunStage, RunView, StoppedFrom};
 use forebay_cluster_kube::{
     EngineView, GangRequest, GangStart, KubeCall, KubeCallId, KubeError, KubeMachine, KubeObject, KubeReport,
     KubeResponse, KubeSettings, ObjectSelector, Resource, RunId, RunToken, WatchChange, WatchEvent,
@@ -597,6 +597,62 @@ fn answer(kube: &mut KubeMachine, node: &KubeObject) {
             kube.handle_response(id, KubeResponse::Object(Box::new(object)), NOW);
         }
     }
+}
+
+/// When a node is reported drained whose worker no kubelet ever confirms to have ended, though it was to have by 30 s. `stage`: what the engine says
+/// of its run.
+fn drained_under(stage: RunStage) -> Option<Span> {
+    let GangStart::Run(request) = start() else { panic!("a gang") };
+    let mut body = request.pod_body(0).expect("a pod");
+    (body["metadata"]["uid"], body["metadata"]["resourceVersion"]) = (json!("u-1"), json!("9"));
+    body["spec"]["nodeName"] = json!("n");
+    let runs = json!({"running": {}});
+    body["status"] = json!({"phase": "Running", "containerStatuses": [{"name": "worker", "state": runs}]});
+    let pod = KubeObject::of_json(Resource::Pods, body).unwrap();
+    let cordoned = node(11, json!({"unschedulable": true}));
+    let mut seen = view(ClaimPhase::Ready);
+    seen.runs.insert(run(), run_view(BTreeSet::new()));
+    let mut kube = KubeMachine::new(KubeSettings::new("jobs", "forebay:1"), "j");
+    kube.begin(seen.clone());
+    let mut began = false;
+    for at in (0..600).step_by(10) {
+        let now = NOW + Span::secs(at);
+        for _ in 0..4 {
+            for (id, call) in kube.poll(now) {
+                let response = match call {
+                    KubeCall::List { resource: Resource::Nodes, .. } => page(vec![node(5, json!({}))]),
+                    KubeCall::List { resource: Resource::Pods, .. } => page(vec![pod.clone()]),
+                    KubeCall::List { .. } => page(Vec::new()),
+                    KubeCall::Watch { .. } => continue,
+                    KubeCall::Apply { resource: Resource::Nodes, .. } => {
+                        KubeResponse::Object(Box::new(cordoned.clone()))
+                    }
+                    KubeCall::Evict { .. } => panic!("our own pod is not evicted"),
+                    KubeCall::Get { resource: Resource::Nodes, .. } => KubeResponse::Object(Box::new(cordoned.clone())),
+                    _ => KubeResponse::Done,
+                };
+                kube.handle_response(id, response, now);
+            }
+        }
+        if !std::mem::replace(&mut began, true) {
+            kube.stop(run(), NOW + Span::secs(30));
+            seen.runs.get_mut(&run()).unwrap().stage = stage;
+            seen.claims.get_mut("i-1").unwrap().phase = ClaimPhase::Leaving;
+            kube.handle_state(seen.clone());
+            kube.drain("i-1");
+        }
+        if kube.take_reports().contains(&KubeReport::Drained { instance: "i-1".into() }) {
+            return Some(now.since(NOW));
+        }
+    }
+    None
+}
+
+#[test]
+fn a_run_that_was_given_up_does_not_keep_its_node_whose_end_is_the_proof_of_its_own() {
+    let at = drained_under(RunStage::Stopping { from: StoppedFrom::Running }).expect("the node is given back");
+    assert!(at >= Span::secs(90) && at <= Span::secs(120), "{at:?}");
+    assert_eq!(drained_under(RunStage::Running), None, "nobody gave it up");
 }
 
 #[test]
