@@ -31,6 +31,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+import uuid
 
 try:
     from airflow.exceptions import AirflowException
@@ -102,6 +103,9 @@ class ForebayJobOperator(BaseOperator):
     def _submit(self, subject, rerun):
         data = dict(self.data, rerun=True) if rerun else self.data
         event = {"type": "job.submitted", "subject": subject, "data": data}
+        if rerun:
+            # Asked again for want of an answer, this is the same rerun, also when it is over by then.
+            event["id"] = uuid.uuid4().hex
         taken = self._ask("POST", "/v1/events", event)
         for warning in taken["accepted"][0].get("warnings", []):
             self.log.warning("%s", warning)

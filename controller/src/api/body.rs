@@ -8,11 +8,12 @@ use crate::config::tokens::Who;
 use crate::driver::HeldShare;
 use crate::show::figures::short;
 use axum::body::Body;
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use forebay_wire::intake::{RejectCode, Rejected, from_headers};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::time::Duration;
 use tokio_stream::StreamExt;
 
@@ -143,6 +144,19 @@ fn binary(headers: &HeaderMap, body: &[u8]) -> Result<Value, Rejected> {
         );
         return Err(Rejected { code: RejectCode::TooLarge, path: "$".to_owned(), message });
     }
-    let attributes = headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
-    from_headers(attributes, body)
+    let attributes =
+        headers.iter().filter(|(name, _)| ["ce-", "ce_"].iter().any(|prefix| name.as_str().starts_with(prefix)));
+    let attributes: Vec<(&str, String)> = attributes
+        .map(|(name, value)| Ok((name.as_str(), decoded(name.as_str(), value)?)))
+        .collect::<Result<_, _>>()?;
+    from_headers(attributes.iter().map(|(name, value)| (*name, value.as_str())), body)
+}
+
+/// An attribute of an event as a header has it: by the HTTP binding of CloudEvents, blanks, quotes, `%` and all but ASCII are percent-encoded there.
+fn decoded(name: &str, value: &HeaderValue) -> Result<String, Rejected> {
+    let text = percent_encoding::percent_decode(value.as_bytes()).decode_utf8();
+    text.map(Cow::into_owned).map_err(|_| {
+        let message = format!("the header `{name}` is no UTF-8 once it is decoded; send its UTF-8, percent-encoded");
+        Rejected { code: RejectCode::Malformed, path: "$".to_owned(), message }
+    })
 }

@@ -286,7 +286,9 @@ pub fn queue_counts(state: &State) -> BTreeMap<QueueId, QueueCounts> {
             count.over += u64::from(progress.over);
         }
         let Some((head, _)) = state.index().first_queued(*id).and_then(|key| state.job(key.job)) else { continue };
-        let wait = state.now().since(head.arrival);
+        // A job that has run before waits since it came back.
+        let from = if head.first_start.is_none() { head.arrival } else { head.since };
+        let wait = state.now().since(from);
         if count.head.is_none() || wait > count.head_wait {
             (count.head_wait, count.head) = (wait, Some(head.id));
         }

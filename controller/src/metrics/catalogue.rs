@@ -287,7 +287,7 @@ pub(crate) static JOBS_OVER: Metric = Metric::counter("jobs_over", "Jobs that ar
 
 pub(crate) static SUBMISSIONS_REFUSED: Metric =
     Metric::counter("submissions_refused", "Submissions that were refused before they became a job.")
-        .means("submissions refused before they became a job")
+        .means("submissions refused because their job is known and differs (`Conflict`). What is turned away before that is in `forebay_events_rejected_total`")
         .kept(KeptIn::Journal);
 
 pub(crate) static STATUSES: Metric =
@@ -383,7 +383,7 @@ pub(crate) static SOURCE_UP: Metric = Metric::gauge(
 .labels(&["source", "direction"])
 .means(
     "1 while it works or is held back, 0 while it starts, fails or has stopped; `direction` as in \
-         `/v1/sources`: `in`, `status`, `rejected`, `cloud`. For the roles `metrics` and `operate`, as all \
+         `/v1/sources`: `in`, `status`, `rejected`, `cloud`, `cluster`. For the roles `metrics` and `operate`, as all \
          below",
 );
 

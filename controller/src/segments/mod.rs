@@ -92,7 +92,7 @@ pub(crate) fn boxed(error: impl StorageFailure) -> Box<dyn StorageFailure> {
 /// Reads what a line says of itself. `None`: it is not one that could have been written.
 pub type ReadHead = fn(&[u8]) -> Option<LineHead>;
 
-fn file_name(first: u64) -> String {
+pub(crate) fn file_name(first: u64) -> String {
     format!("{first:020}.jsonl")
 }
 

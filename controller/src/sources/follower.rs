@@ -10,6 +10,7 @@
 use super::lines::{Lines, LogKind};
 use super::registry::SinkProgress;
 use crate::driver::{DriverHandle, wall_ms};
+use crate::segments::SegmentError;
 use forebay_source::{Condition, Health, OutgoingMessage, Sink, SinkError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -113,6 +114,10 @@ impl Follower {
         let read = self.lines.next(self.upto(), AT_ONCE.0, AT_ONCE.1);
         let notes = match read {
             Ok(notes) => notes,
+            Err(SegmentError::Forgotten { first, asked, .. }) => {
+                self.forgotten(asked, first);
+                return Ok(true);
+            }
             Err(e) => {
                 return self.again(format!("{}: {e}; check the folder and the disk under it", self.kind.as_str()));
             }
@@ -150,6 +155,19 @@ impl Follower {
             self.left_out(note.number, &format!("{} bytes; {most} may be sent", note.bytes.len()));
         }
         smaller
+    }
+
+    /// What was kept no longer is left out: this sink was not configured for so long, and nobody waited for it.
+    fn forgotten(&mut self, asked: u64, first: u64) {
+        let text = format!(
+            "{} numbers {asked} to {} are not sent: they are kept no longer. What a sink has not sent is kept while it is configured",
+            self.kind.as_str(),
+            first - 1
+        );
+        tracing::error!(sink = self.sink.name(), "{text}");
+        self.health.add_remark(wall_ms().0, text);
+        self.acknowledge(first - 1);
+        self.lines = Lines::new(self.kind, self.handle.folder(), self.handle.journal(), self.sent);
     }
 
     fn left_out(&self, number: u64, why: &str) {

@@ -208,6 +208,42 @@ fn a_sink_gets_every_status_in_order_and_continues_from_its_cursor() {
     assert_eq!(cursor(LogKind::Statuses, "test:unreliable"), "out:status:test:unreliable");
 }
 
+#[test]
+fn a_sink_that_was_away_for_longer_than_statuses_are_kept_goes_on_with_what_is_there() {
+    let (folder, queue) = (tempfile::tempdir().unwrap(), QUEUE);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let bench = Bench::start(folder.path());
+    let handle = bench.running.handle.clone();
+    let (name, subjects) = (cursor(LogKind::Statuses, "test:unreliable"), 0..20);
+    let jobs: Vec<Vec<u8>> = subjects.map(|n| job(&format!("{n}"), &format!("{n}"), queue)).collect();
+    handle.record_cursor(&name, 3);
+    assert_eq!(counts(bench.log(0, &jobs)), [20, 0, 0]);
+    runtime.block_on(async { handle.watch().wait_for(|progress| progress.statuses >= 20).await.map(drop) }).unwrap();
+    assert_eq!(handle.durable().get(&name), Some(3));
+    // What retention does once nobody waits: the first lines go with their segment.
+    let statuses = folder.path().join("status");
+    let first = crate::segments::read_all(&statuses).unwrap().len();
+    let whole = std::fs::read(statuses.join(crate::segments::file_name(1))).unwrap();
+    let at = whole.split_inclusive(|byte| *byte == b'\n').take(8).map(<[u8]>::len).sum::<usize>();
+    assert!(first >= 20 && at < whole.len(), "{first} statuses");
+    std::fs::write(statuses.join(crate::segments::file_name(9)), &whole[at..]).unwrap();
+    std::fs::remove_file(statuses.join(crate::segments::file_name(1))).unwrap();
+    let (got, health) = (Arc::new(Mutex::new(Vec::new())), Health::default());
+    let sink = Box::new(UnreliableSink { got: Arc::clone(&got), calls: 0 });
+    let follower = Follower::new(LogKind::Statuses, sink, handle.clone(), health.clone());
+    let own = runtime.handle().clone();
+    let thread = std::thread::spawn(move || follower.follow(&own));
+    while got.lock().unwrap().len() < 12 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    bench.stop();
+    thread.join().unwrap();
+    let got = got.lock().unwrap();
+    assert_eq!(got[..12], (9..=20).collect::<Vec<u64>>(), "and none is said to have been sent that was not there");
+    let told: Vec<String> = health.snapshot().remarks.iter().map(|remark| remark.text.clone()).collect();
+    assert!(told.iter().any(|text| text.contains("status numbers 4 to 8 are not sent")), "{told:?}");
+}
+
 /// A sink whose broker is gone.
 struct DeadSink;
 

@@ -268,8 +268,9 @@ impl<'a> Lints<'a> {
             let (reclaim, within) = (["queues", path, "reclaim"], ["queues", path, "preemptWithin"]);
             let root = ancestors(path).last().unwrap_or(path);
             let has_quotas = filled.family(root).any(|queue| queue.quota.iter().any(|quota| !quota.is_empty()));
-            let alone =
-                filled.queues.iter().flatten().filter(|(other, _)| ancestors(other).last() == Some(root)).count() < 2;
+            let of_tree = |other: &str| ancestors(other).last().unwrap_or(other) == root;
+            let declared = filled.queues.iter().flatten().filter(|(other, _)| of_tree(other)).count();
+            let alone = declared < 2 && !filled.shared().is_some_and(|shared| of_tree(&shared.under));
             if self.tree.has(&reclaim) && (!has_quotas || alone) {
                 let why = if alone { "no other queue shares its quota" } else { "no queue of its tree has a quota" };
                 self.say(
@@ -293,12 +294,18 @@ impl<'a> Lints<'a> {
                     &within,
                     format!("queue `{path}` lets its jobs stop runs of lower tiers, but none of its `tiers` may be stopped by another of them: no run of its own is ever stopped"),
                 ),
-                Some(WrittenPreemptWithin::Never) if !by_tier => {
+                // Above it another rule may stand, which it would have without its own.
+                Some(WrittenPreemptWithin::Never) if !by_tier && !self.rules_above(path) => {
                     self.say(&within, format!("queue `{path}` forbids what its `tiers` do not allow anyway: `preemptWithin: never` changes nothing"));
                 }
                 _ => {}
             }
         }
+    }
+
+    /// Whether a queue above states `preemptWithin`.
+    fn rules_above(&self, path: &str) -> bool {
+        ancestors(path).any(|above| above != path && self.tree.has(&["queues", above, "preemptWithin"]))
     }
 
     /// A share that nothing is bought for, and a protection that never ends.

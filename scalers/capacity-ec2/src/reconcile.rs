@@ -122,18 +122,27 @@ fn seen(
 }
 
 fn gone(node: &Node, instance: &DescribedInstance) -> Event {
-    let why = match instance.reason.as_deref() {
-        Some("Server.SpotInstanceTermination" | "Server.SpotInstanceShutdown") => GoneWhy::Reclaimed,
-        _ if node.phase == NodePhase::Terminating => GoneWhy::Terminated,
-        _ if failed_boot(node, instance) => GoneWhy::NeverReady,
-        _ => GoneWhy::Lost,
+    let why = if was_taken_back(instance) {
+        GoneWhy::Reclaimed
+    } else if node.phase == NodePhase::Terminating {
+        GoneWhy::Terminated
+    } else if failed_boot(node, instance) {
+        GoneWhy::NeverReady
+    } else {
+        GoneWhy::Lost
     };
     Event::NodeGone { instance: instance.instance.clone(), why }
+}
+
+/// Whether EC2 took back a spot instance.
+fn was_taken_back(instance: &DescribedInstance) -> bool {
+    matches!(instance.reason.as_deref(), Some("Server.SpotInstanceTermination" | "Server.SpotInstanceShutdown"))
 }
 
 /// Whether it ended or stopped before it was ready, and nobody asked for it: EC2 could not use a key or a volume, or the image cannot start.
 fn failed_boot(node: &Node, instance: &DescribedInstance) -> bool {
     let by_itself = instance.reason.as_deref().is_some_and(|code| code != "Client.UserInitiatedShutdown");
+    let by_itself = by_itself && !was_taken_back(instance);
     let up = matches!(instance.state, Ec2InstanceState::Pending | Ec2InstanceState::Running);
     node.phase.is_coming() && by_itself && !up
 }

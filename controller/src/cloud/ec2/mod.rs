@@ -105,7 +105,7 @@ pub(super) fn probe(config: &Ec2Config, runtime: &tokio::runtime::Handle) -> Vec
         let foreign = foreign_prices(config, &shapes::region(&clients.ec2));
         diagnostics.extend(foreign.map(|text| Diagnostic::warning(subject("prices"), text)));
         if config.interruptions.is_empty() {
-            let text = "none: reclaims are reported by the agents on the nodes, or found when they have happened";
+            let text = "none: spot warnings are reported by the agents on the nodes, and all else is found when it has happened";
             diagnostics.push(Diagnostic::warning(subject("interruptions"), text));
         }
         diagnostics

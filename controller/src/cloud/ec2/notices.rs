@@ -37,7 +37,7 @@ impl Notices {
     pub fn start(client: &SqsClient, queues: &[String], health: &Health) -> Notices {
         if queues.is_empty() {
             tracing::warn!(
-                "ec2: no `interruptions` queue: reclaims are reported by the agents on the nodes, or found when they have happened"
+                "ec2: no `interruptions` queue: spot warnings are reported by the agents on the nodes, and all else is found when it has happened"
             );
             return Notices(None);
         }

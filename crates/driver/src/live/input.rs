@@ -206,7 +206,13 @@ impl InputTracker {
     /// Why a submission that would become a job is beyond what its tenant may have open.
     fn beyond_its_tenant(&self, state: &State, event: &Event, known: &KnownJob) -> Option<Reason> {
         let Event::JobSubmitted(spec) = event else { return None };
-        let is_new = spec.rerun || matches!(known, KnownJob::Unknown);
+        // A job that is not over is not run again: it is known.
+        let is_open = |job| state.job(job).is_some_and(|(row, _)| !row.done());
+        let is_new = match known {
+            KnownJob::Unknown => true,
+            KnownJob::InState(job) => spec.rerun && !is_open(*job),
+            KnownJob::Archived(_) => spec.rerun,
+        };
         is_new.then(|| self.tenants.refusal(state, spec)).flatten()
     }
 

@@ -138,10 +138,13 @@ impl Ec2Machine {
         let listing = InstanceListing { at: current.begun, instances: current.instances.into_values().collect() };
         self.listing.failures = 0;
         self.listing.delays.reset();
-        self.listing.listed = true;
+        let first = !std::mem::replace(&mut self.listing.listed, true);
         self.settle_purchases(&listing);
         self.remove_terminated(&listing);
         self.find_other_journals(&listing);
+        if first {
+            self.take_over_boots(&listing);
+        }
         self.update_booting(&listing);
         self.forget_terminated_claims(&listing);
         let busy = !self.listing.booting.is_empty() || !self.terminations.is_empty() || self.has_unsettled_purchases();
@@ -167,6 +170,15 @@ impl Ec2Machine {
             self.reports.push(MachineReport::Contested(others.clone()));
         }
         self.contested = others;
+    }
+
+    /// Claims that boot since before this machine was made are waited for like those that it launches.
+    fn take_over_boots(&mut self, listing: &InstanceListing) {
+        let boots = |s: &&DescribedInstance| s.state == Ec2InstanceState::Pending && self.claims.contains(&s.instance);
+        let boots: Vec<String> = listing.instances.iter().filter(boots).map(|s| s.instance.clone()).collect();
+        for instance in boots {
+            self.listing.booting.entry(instance).or_insert(0);
+        }
     }
 
     fn update_booting(&mut self, listing: &InstanceListing) {

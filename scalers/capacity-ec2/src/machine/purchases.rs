@@ -87,7 +87,7 @@ impl OpenPurchase {
 
 impl Ec2Machine {
     pub(super) fn poll_purchases(&mut self, now: Timestamp, calls: &mut Vec<(CallId, Ec2Call)>) {
-        self.refuse_contested();
+        self.refuse_contested(now);
         if self.buying == BuyingMode::Paused {
             return self.settle_unknown_by_listing(now);
         }
@@ -132,14 +132,18 @@ impl Ec2Machine {
         self.running.values().filter(|(_, purpose)| matches!(purpose, CallPurpose::Launch(_))).count()
     }
 
-    /// The purchases that may be requested now. Unsettled ones come first; new ones only if no unsettled one could be duplicated.
+    /// The purchases that may be requested now: none before the first listing, which shows whether somebody else buys under our name. Unsettled
+    /// ones come first; new ones only if no unsettled one could be duplicated.
     fn ready_purchases(&self, now: Timestamp) -> Vec<PurchaseId> {
+        if !self.listing.has_listed() {
+            return Vec::new();
+        }
         let due = |(_, p): &(&PurchaseId, &OpenPurchase)| p.is_due(now);
         let id = |(id, _): (&PurchaseId, &OpenPurchase)| *id;
         let unsettled = self.purchases.iter().filter(|(_, p)| p.is_unsettled());
         let mut ready: Vec<PurchaseId> = unsettled.filter(due).map(id).collect();
         let recovering = self.purchases.values().any(|p| p.origin == PurchaseOrigin::Recovered);
-        if recovering || !self.listing.has_listed() {
+        if recovering {
             return ready;
         }
         let unsettled = self.purchases.values().filter(|p| p.is_unsettled());
@@ -149,8 +153,9 @@ impl Ec2Machine {
         ready
     }
 
-    /// Refuses all new purchases while another controller buys under our name.
-    fn refuse_contested(&mut self) {
+    /// While another controller buys under our name no launch leaves: new purchases are refused, and those whose outcome is unknown are settled
+    /// by a listing.
+    fn refuse_contested(&mut self, now: Timestamp) {
         if self.contested.is_empty() {
             return;
         }
@@ -159,6 +164,7 @@ impl Ec2Machine {
         for id in new {
             self.finish(id, Vec::new(), Some(LaunchError::Contested));
         }
+        self.settle_unknown_by_listing(now);
     }
 
     /// Whether the placement group of a purchase exists. If not, it is created.
@@ -183,10 +189,8 @@ impl Ec2Machine {
             }
             Ec2Response::Refused(error) if !error.class.is_transient() => {
                 // Nothing was launched without the group, so new purchases that wait for it end here.
-                let waits = |p: &OpenPurchase| p.request.group.as_ref() == Some(&group) && p.is_due(now);
-                let waiting = self.purchases.iter().filter(|(_, p)| waits(p)).map(|(id, p)| (*id, p.is_unsettled()));
                 let launch_error = launch_error(error.class).unwrap_or(LaunchError::Config);
-                for (id, is_unsettled) in waiting.collect::<Vec<_>>() {
+                for (id, is_unsettled) in self.waiting_for(&group, now) {
                     if is_unsettled {
                         self.settle_by_listing(id, now, launch_error);
                     } else {
@@ -195,9 +199,15 @@ impl Ec2Machine {
                 }
                 self.report_failure(now, CREATE_GROUP, &group, error);
             }
-            // It may have been created: the next attempt finds out.
-            _ => self.rates.throttled(RateClass::Mutate, now),
+            // It may have been created: the next attempt finds out. Only what waits for this group waits, and no longer than for a launch.
+            _ => self.waiting_for(&group, now).into_iter().for_each(|(id, _)| self.retry_later(now, id)),
         }
+    }
+
+    /// Purchases that would be requested if their group existed, and whether each may have been made before.
+    fn waiting_for(&self, group: &str, now: Timestamp) -> Vec<(PurchaseId, bool)> {
+        let waits = |p: &OpenPurchase| p.request.group.as_deref() == Some(group) && p.is_due(now);
+        self.purchases.iter().filter(|(_, p)| waits(p)).map(|(id, p)| (*id, p.is_unsettled())).collect()
     }
 
     pub(super) fn launch_response(&mut self, now: Timestamp, id: PurchaseId, response: Ec2Response) {
