@@ -211,7 +211,8 @@ fn a_sink_gets_every_status_in_order_and_continues_from_its_cursor() {
 #[test]
 fn a_sink_that_was_away_for_longer_than_statuses_are_kept_goes_on_with_what_is_there() {
     let (folder, queue) = (tempfile::tempdir().unwrap(), QUEUE);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    // Its pauses need somebody who watches the time.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let bench = Bench::start(folder.path());
     let handle = bench.running.handle.clone();
     let (name, subjects) = (cursor(LogKind::Statuses, "test:unreliable"), 0..20);
