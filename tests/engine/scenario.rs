@@ -16,6 +16,7 @@ use crate::then::then;
 use crate::words::{Words, number, time};
 use forebay_kernel::event::{Event, GoneWhy, LaunchError};
 use forebay_kernel::ids::{Attempt, JobId, NodeId, OfferingId, TierId};
+use forebay_kernel::job::JobSpec;
 use forebay_kernel::policy::{Policy, Tier};
 use forebay_kernel::state::brakes::Brake;
 use forebay_kernel::units::{Rate, Span, Timestamp};
@@ -71,12 +72,36 @@ impl Story {
         assert!(time(when) >= world.now, "time goes on from line to line");
         world.run_until(time(when));
         let (verb, rest) = what.split_once(' ').unwrap_or((what, ""));
-        if expects {
+        // submit-all NAME[*COUNT] ...; NAME ...: in one pass, in this order. `a*3` is a0, a1 and a2
+        if verb == "submit-all" {
+            let all: Vec<JobSpec> = rest.split(';').flat_map(|line| jobs(world, line.trim())).collect();
+            world.submit_all(all);
+        } else if expects {
             then(world, &self.names, verb, Words::of(rest));
         } else {
             when_it(world, &self.names, verb, Words::of(rest));
         }
     }
+}
+
+/// Some jobs alike: `NAME*COUNT`, and the words of `submit`.
+fn jobs(world: &mut Cluster, line: &str) -> Vec<JobSpec> {
+    let (name, rest) = line.split_once(' ').unwrap_or((line, ""));
+    let names = match name.split_once('*') {
+        Some((name, count)) => (0..number::<u32>(count)).map(|at| format!("{name}{at}")).collect(),
+        None => vec![name.to_owned()],
+    };
+    let one = |name: String| {
+        let line = format!("{name} {rest}");
+        let mut w = Words::of(&line);
+        if let Some(work) = w.time("work") {
+            world.work.insert(name, work);
+        }
+        let spec = job(&mut w);
+        w.end();
+        spec
+    };
+    names.into_iter().map(one).collect()
 }
 
 fn offering_named(names: &[String], name: &str) -> OfferingId {

@@ -18,6 +18,7 @@ stories! {
     absurd_sizes
     ageing_lifts_the_old
     all_heads_in_one_pass
+    all_that_stopping_serves_in_one_pass
     back_to_spot
     backfill_ends_before_the_reservation
     backfill_is_not_stopped_for_quota_without_room
@@ -72,6 +73,7 @@ stories! {
     cannot_be_had
     ceiling_gpus
     ceiling_of_nodes_carries_all
+    ceiling_of_nodes_carries_all_at_once
     ceiling_of_nodes_carries_elastic_gangs
     ceiling_of_nodes_carries_parts_by_their_memory
     ceiling_of_nodes_carries_parts_of_gpus
@@ -125,6 +127,7 @@ stories! {
     elastic_victim_shrinks
     entry_penalty
     equal_borrowers_lose_alike
+    equal_borrowers_lose_no_more_than_is_asked
     expected_cost_prefers_on_demand_for_work_that_cannot_save
     fails_for_want_of_a_lost_node
     fair_share_between_queues
@@ -153,6 +156,7 @@ stories! {
     keep_ready_in_office_hours
     keep_ready_of_two_kinds
     keep_ready_without_gpus
+    kept_for_a_gang_of_the_same_instant
     kept_quota_goes_to_a_higher_tier
     kept_quota_survives_a_failed_launch
     last_empty_eight_gpu_node_is_not_split
@@ -204,6 +208,9 @@ stories! {
     orphan_given_back
     overdue_gives_way_to_any_higher_tier
     overrunner_that_may_not_be_stopped_delays
+    owner_before_sibling_and_cousin
+    owner_takes_room_that_borrowers_hold
+    owner_too_large_starts_no_borrower_in_vain
     partial_launch
     partial_launch_of_a_line
     past_use_counts
@@ -271,10 +278,12 @@ stories! {
     starts_that_fail_end
     starts_that_fail_for_any_cause_end
     stock_is_tried_again_beside_a_ceiling
+    stoppable_though_quota_is_left
     stoppable_whatever_is_short
     submitted_while_a_probe_is_out
     throttled_is_not_out_of_stock
     throttling_stops_nobody
+    throttling_that_lasts_is_a_lack
     tiers_follow_their_names
     tiers_of_a_queue
     time_slices_bind

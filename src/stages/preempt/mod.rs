@@ -713,9 +713,10 @@ fn lack(state: &State, taker: &Taker) -> Option<Lack> {
         // Its part is paid, and no node for it is: places would do, and so would more money.
         Some(Reason::Budget { .. }) => Some(Lack::Share),
         Some(Reason::LaunchRefused { offering, .. }) => {
-            // It may go through in a moment: nobody is stopped for it before a boot would have been over.
-            let patience = state.jobs[taker.job].since + demand::boot_p90(state, offering);
-            (patience <= state.now).then_some(Lack::Room)
+            // It may go through in a moment: nobody is stopped for it before a boot would have been over. It counts from the first refusal in a
+            // row, whoever was refused and however long the taker waited for other things before.
+            let since = state.offerings[offering.index()].refused_since().unwrap_or(state.now);
+            (since + demand::boot_p90(state, offering) <= state.now).then_some(Lack::Room)
         }
         Some(_) => None,
     }

@@ -16,7 +16,7 @@ use crate::state::State;
 use crate::state::brakes::{Brake, BrakeOrder};
 use crate::state::jobs::{Ending, Job, Phase};
 use crate::state::node_reserves::NodeReserve;
-use crate::state::nodes::{Node, NodePhase, OfferingRow, Partition, Slot, WIDE_OPEN};
+use crate::state::nodes::{Node, NodePhase, OfferingRow, Partition, Slot, WIDE_OPEN, pauses_after};
 use crate::units::{MilliGpu, Rate, Span, Timestamp};
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -215,14 +215,7 @@ fn blocked(row: &mut OfferingRow, error: LaunchError, at_least: u32, now: Timest
     row.refused_size = at_least;
     row.failures = row.failures.saturating_add(1);
     row.blocked_by = Some(error);
-    let (first, cap) = match error {
-        LaunchError::Capacity => (Span::mins(1), Span::mins(10)),
-        LaunchError::Boot => (Span::mins(1), Span::mins(30)),
-        LaunchError::Throttled | LaunchError::Server => (Span::secs(5), Span::mins(2)),
-        LaunchError::Quota | LaunchError::Auth | LaunchError::Config | LaunchError::Contested => {
-            (Span::mins(5), Span::mins(30))
-        }
-    };
+    let (first, cap) = pauses_after(error);
     row.blocked_until = now + first.doubled(row.failures - 1, cap);
     if matches!(error, LaunchError::Capacity | LaunchError::Boot) {
         row.window = 1;

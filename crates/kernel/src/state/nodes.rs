@@ -12,7 +12,7 @@ use crate::effect::Terms;
 use crate::event::LaunchError;
 use crate::ids::{JobId, ModelId, NodeId, OfferingId, PoolId, PurchaseId, RackId};
 use crate::policy::Layout;
-use crate::units::{Mib, MilliCpu, MilliGpu, Rate, Timestamp};
+use crate::units::{Mib, MilliCpu, MilliGpu, Rate, Span, Timestamp};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -276,6 +276,29 @@ impl OfferingRow {
     #[must_use]
     pub fn is_probed(&self) -> bool {
         self.window < WIDE_OPEN
+    }
+
+    /// Since when launches of it have failed, if each was tried again as soon as it might. `None`: the last one has not.
+    #[must_use]
+    pub fn refused_since(&self) -> Option<Timestamp> {
+        /// From here on each pause is the longest.
+        const GROWS: u32 = 16;
+        let (first, cap) = pauses_after(self.blocked_by?);
+        let growing = (0..self.failures.min(GROWS)).map(|n| first.doubled(n, cap).0).sum::<u64>();
+        let rest = cap.0.saturating_mul(u64::from(self.failures.saturating_sub(GROWS)));
+        Some(Timestamp(self.blocked_until.0.saturating_sub(growing.saturating_add(rest))))
+    }
+}
+
+/// The pause after the first failure of a kind, and the longest: it doubles.
+pub(crate) fn pauses_after(error: LaunchError) -> (Span, Span) {
+    match error {
+        LaunchError::Capacity => (Span::mins(1), Span::mins(10)),
+        LaunchError::Boot => (Span::mins(1), Span::mins(30)),
+        LaunchError::Throttled | LaunchError::Server => (Span::secs(5), Span::mins(2)),
+        LaunchError::Quota | LaunchError::Auth | LaunchError::Config | LaunchError::Contested => {
+            (Span::mins(5), Span::mins(30))
+        }
     }
 }
 
