@@ -199,7 +199,7 @@ impl Ec2Machine {
                 }
                 self.report_failure(now, CREATE_GROUP, &group, error);
             }
-            // It may have been created: the next attempt finds out. Only what waits for this group waits, and no longer than for a launch.
+            // It may have been created: the next attempt finds out. What waits for this group waits, and no longer than for a launch.
             _ => self.waiting_for(&group, now).into_iter().for_each(|(id, _)| self.retry_later(now, id)),
         }
     }

@@ -119,12 +119,9 @@ fn nothing_is_bought_before_a_listing_and_recovered_purchases_come_first() {
     let mut machine = machine();
     machine.launch(request(2, "zb"), PurchaseOrigin::New);
     machine.launch(request(1, "za"), PurchaseOrigin::Recovered);
-    // The recovered one is requested at once, with its token. The new one waits for it and for the listing.
-    let calls = machine.poll(T0);
-    let requested = launches(&calls);
+    // The recovered one is requested as soon as it is known who else buys, with its token. The new one waits for it.
+    let requested = launches(&list(&mut machine, T0, Vec::new()));
     assert_eq!(requested.iter().map(|(_, t)| t.as_str()).collect::<Vec<_>>(), ["journal-1-101"]);
-    let (list, _) = calls.iter().find(|(_, c)| matches!(c, Ec2Call::List { .. })).unwrap();
-    machine.handle_response(T0, *list, Ec2Response::Described { instances: Vec::new(), next_token: None });
     assert!(launches(&machine.poll(T0)).is_empty(), "the recovered purchase has no outcome yet");
     machine.handle_response(T0, requested[0].0, launched(&["i-1", "i-2"]));
     assert_eq!(launches(&machine.poll(T0))[0].1, "journal-1-102");
@@ -347,6 +344,66 @@ fn nothing_is_bought_while_another_journal_uses_the_tag() {
     list(&mut machine, later, vec![described("i-7", "journal-2", 1, Ec2InstanceState::Terminated)]);
     machine.launch(request(2, "za"), PurchaseOrigin::New);
     assert_eq!(launches(&machine.poll(later)).len(), 1);
+}
+
+#[test]
+fn while_another_journal_buys_what_is_unknown_is_settled_by_a_listing() {
+    let mut machine = machine();
+    machine.launch(request(1, "za"), PurchaseOrigin::Recovered);
+    let other = || vec![described("i-7", "journal-2", 1, Ec2InstanceState::Running)];
+    let (mut now, mut ended) = (T0, Vec::new());
+    while machine.open_purchases() > 0 {
+        assert!(now < T0 + Span::mins(30));
+        for (id, call) in machine.poll(now) {
+            assert!(matches!(call, Ec2Call::List { .. }), "only listings: {call:?}");
+            machine.handle_response(now, id, Ec2Response::Described { instances: other(), next_token: None });
+        }
+        ended.extend(outcomes(&mut machine));
+        now = machine.next_poll_at(now).max(now + Span(1));
+    }
+    let none = (Vec::new(), Some(LaunchError::Server));
+    assert_eq!(ended, [Event::LaunchOutcome { purchase: PurchaseId(1), instances: none.0, error: none.1 }]);
+}
+
+#[test]
+fn boots_that_an_earlier_process_has_begun_are_listed_as_often_as_its_own() {
+    let mut machine = Ec2Machine::new(settings(), BTreeSet::from(["i-1".to_owned()]), 1);
+    list(&mut machine, T0, vec![described("i-1", "journal-1", 1, Ec2InstanceState::Pending)]);
+    assert_eq!(machine.next_poll_at(T0), T0 + Span::secs(5));
+    let later = T0 + Span::secs(5);
+    list(&mut machine, later, vec![described("i-1", "journal-1", 1, Ec2InstanceState::Running)]);
+    assert_eq!(machine.next_poll_at(later), later + Span::mins(1));
+}
+
+#[test]
+fn a_placement_group_that_cannot_be_created_holds_up_its_market_alone_and_not_for_ever() {
+    let mut machine = machine();
+    list(&mut machine, T0, Vec::new());
+    let terms = Terms { cluster: true, ..Terms::default() };
+    machine.launch(request_of(1, "za", (4, 4), terms), PurchaseOrigin::New);
+    let [(group, Ec2Call::CreateGroup(_))] = &machine.poll(T0)[..] else { panic!("a group") };
+    machine.handle_response(T0, *group, lost("reset"));
+    machine.launch(request(2, "zb"), PurchaseOrigin::New);
+    let launched = launches(&machine.poll(T0));
+    assert_eq!(launched.len(), 1, "another launch leaves at once");
+    machine.handle_response(T0, launched[0].0, self::launched(&["i-1", "i-2"]));
+    let (mut now, mut attempts) = (T0, 0);
+    while machine.open_purchases() > 0 {
+        assert!(now < T0 + Span::mins(15), "{attempts} attempts");
+        for (id, call) in machine.poll(now) {
+            let response = match call {
+                Ec2Call::CreateGroup(_) => {
+                    attempts += 1;
+                    refused("InternalError", 500)
+                }
+                Ec2Call::Launch(_) => panic!("launched without its group"),
+                _ => Ec2Response::Described { instances: Vec::new(), next_token: None },
+            };
+            machine.handle_response(now, id, response);
+        }
+        now = machine.next_poll_at(now).max(now + Span(1));
+    }
+    assert!((5..60).contains(&attempts), "{attempts} attempts in five minutes");
 }
 
 #[test]
