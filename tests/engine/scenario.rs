@@ -91,17 +91,22 @@ fn jobs(world: &mut Cluster, line: &str) -> Vec<JobSpec> {
         Some((name, count)) => (0..number::<u32>(count)).map(|at| format!("{name}{at}")).collect(),
         None => vec![name.to_owned()],
     };
-    let one = |name: String| {
+    let mut one = |name: String| {
         let line = format!("{name} {rest}");
         let mut w = Words::of(&line);
-        if let Some(work) = w.time("work") {
-            world.work.insert(name, work);
-        }
-        let spec = job(&mut w);
+        let spec = submitted(world, &mut w);
         w.end();
         spec
     };
-    names.into_iter().map(one).collect()
+    names.into_iter().map(&mut one).collect()
+}
+
+/// NAME ... [work=TIME: it completes by itself]
+fn submitted(world: &mut Cluster, w: &mut Words) -> JobSpec {
+    if let Some(work) = w.time("work") {
+        world.work.insert(w.at(0).into(), work);
+    }
+    job(w)
 }
 
 fn offering_named(names: &[String], name: &str) -> OfferingId {
@@ -146,13 +151,7 @@ fn by(w: &mut Words) -> Option<String> {
 /// When: something happens.
 fn when_it(world: &mut Cluster, names: &[String], verb: &str, mut w: Words) {
     let event = match verb {
-        // submit NAME ... [work=TIME: it completes by itself]
-        "submit" => {
-            if let Some(work) = w.time("work") {
-                world.work.insert(w.at(0).into(), work);
-            }
-            Event::JobSubmitted(Box::new(job(&mut w)))
-        }
+        "submit" => Event::JobSubmitted(Box::new(submitted(world, &mut w))),
         // cancel NAME [by=PRINCIPAL] [sent=TIME]: without `by` an operator's
         "cancel" => {
             let (by, sent) = (by(&mut w), w.time("sent").map(Timestamp));

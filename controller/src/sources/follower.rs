@@ -139,10 +139,14 @@ impl Follower {
         Ok(true)
     }
 
-    /// Reads from the last one that was acknowledged again.
     fn again<T>(&mut self, why: String) -> Result<T, String> {
-        self.lines = Lines::new(self.kind, self.handle.folder(), self.handle.journal(), self.sent);
+        self.read_again();
         Err(why)
+    }
+
+    /// Reads from the last one that was acknowledged again.
+    fn read_again(&mut self) {
+        self.lines = Lines::new(self.kind, self.handle.folder(), self.handle.journal(), self.sent);
     }
 
     /// A note that the sink has room for. `None`: there is none; it stays in its file.
@@ -164,14 +168,17 @@ impl Follower {
             self.kind.as_str(),
             first - 1
         );
-        tracing::error!(sink = self.sink.name(), "{text}");
-        self.health.add_remark(wall_ms().0, text);
+        self.remark(text);
         self.acknowledge(first - 1);
-        self.lines = Lines::new(self.kind, self.handle.folder(), self.handle.journal(), self.sent);
+        self.read_again();
     }
 
     fn left_out(&self, number: u64, why: &str) {
         let text = format!("{} number {number} is not sent: {why}; it is in its file", self.kind.as_str());
+        self.remark(text);
+    }
+
+    fn remark(&self, text: String) {
         tracing::error!(sink = self.sink.name(), "{text}");
         self.health.add_remark(wall_ms().0, text);
     }

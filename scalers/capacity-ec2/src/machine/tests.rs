@@ -387,14 +387,20 @@ fn a_placement_group_that_cannot_be_created_holds_up_its_market_alone_and_not_fo
     let launched = launches(&machine.poll(T0));
     assert_eq!(launched.len(), 1, "another launch leaves at once");
     machine.handle_response(T0, launched[0].0, self::launched(&["i-1", "i-2"]));
+    let attempts = group_attempts(&mut machine, ("InternalError", 500), Span::mins(15), 60);
+    assert!((5..60).contains(&attempts), "{attempts} attempts in five minutes");
+}
+
+/// How often a placement group is asked for that cannot be created, until nothing waits for it any more.
+fn group_attempts(machine: &mut Ec2Machine, (code, status): (&str, u16), within: Span, fewer: usize) -> usize {
     let (mut now, mut attempts) = (T0, 0);
     while machine.open_purchases() > 0 {
-        assert!(now < T0 + Span::mins(15), "{attempts} attempts");
+        assert!(now < T0 + within && attempts < fewer, "{attempts} attempts");
         for (id, call) in machine.poll(now) {
             let response = match call {
                 Ec2Call::CreateGroup(_) => {
                     attempts += 1;
-                    refused("InternalError", 500)
+                    refused(code, status)
                 }
                 Ec2Call::Launch(_) => panic!("launched without its group"),
                 _ => Ec2Response::Described { instances: Vec::new(), next_token: None },
@@ -403,7 +409,7 @@ fn a_placement_group_that_cannot_be_created_holds_up_its_market_alone_and_not_fo
         }
         now = machine.next_poll_at(now).max(now + Span(1));
     }
-    assert!((5..60).contains(&attempts), "{attempts} attempts in five minutes");
+    attempts
 }
 
 #[test]
@@ -626,22 +632,7 @@ fn a_removed_group_is_created_again_and_a_forbidden_one_ends_its_purchases() {
     // A recovered purchase is settled by a listing, and does not request its group forever.
     let mut machine = Ec2Machine::new(settings(), BTreeSet::new(), 1);
     machine.launch(clustered(2), PurchaseOrigin::Recovered);
-    let (mut now, mut attempts) = (T0, 0);
-    while machine.open_purchases() > 0 {
-        assert!(now < T0 + Span::mins(60) && attempts < 20, "{attempts} attempts");
-        for (id, call) in machine.poll(now) {
-            let response = match call {
-                Ec2Call::CreateGroup(_) => {
-                    attempts += 1;
-                    refused("UnauthorizedOperation", 403)
-                }
-                Ec2Call::Launch(_) => panic!("launched without its group"),
-                _ => Ec2Response::Described { instances: Vec::new(), next_token: None },
-            };
-            machine.handle_response(now, id, response);
-        }
-        now = machine.next_poll_at(now).max(now + Span(1));
-    }
+    let attempts = group_attempts(&mut machine, ("UnauthorizedOperation", 403), Span::mins(60), 20);
     assert_eq!(attempts, 1);
 }
 
