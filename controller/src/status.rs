@@ -221,6 +221,7 @@ mod tests {
             seq: 3,
             kind: StatusKind::Failed,
             reason: Some(Reason::ExitCode { code: 2 }),
+            named: None,
             run: None,
         }
     }
@@ -241,7 +242,10 @@ mod tests {
         assert_eq!(event["id"], "00000000-0000-0000-0000-000000000000-7");
         assert_eq!(event["type"], "status.failed");
         assert_eq!(event["time"], "2026-10-26T07:33:20.007Z");
-        assert_eq!(event["data"]["reason"], json!({"code": "ExitCode", "text": "exit code 2, no retries left"}));
+        assert_eq!(
+            event["data"]["reason"],
+            json!({"code": "ExitCode", "text": "exit code 2, no retries left: see its logs, or raise `retry.attempts`", "figures": {"exit_code": 2}})
+        );
         assert_eq!((&event["data"]["terminal"], &event["data"]["seq"]), (&json!(true), &json!(3)));
         assert!(!text.contains('\n'));
         assert_eq!(line_head(text.as_bytes()), Some(LineHead { number: 7, at_ms: 1_793_000_000_007 }));

@@ -412,3 +412,63 @@ fn a_lack_of_quota_names_the_node_that_binds() {
     );
     assert!(message.contains("its queue uses 3 of its own 2, and may borrow 2, in pool `main`"), "{message}");
 }
+
+/// What a job that waits or is refused is told, under queues `q`, `q/small` with a quota of its own and `q/poor` with a budget.
+fn told(job: Value) -> (String, String, serde_json::Map<String, Value>) {
+    let text = "apiVersion: forebay/v1\nkind: Policy\nmetadata: {name: t}\n\
+        tiers:\n  normal: {priority: 500, buys: spot}\n  sure: {priority: 400, buys: on-demand}\n\
+        queues:\n  q: {tier: normal, tiers: [normal, sure], quota: {main: {gpus: 64}}}\n  \
+        q/small: {quota: {main: {gpus: 2, borrow: 2}}}\n  q/poor: {budget: {amount: 1 USD, per: day, whenSpent: hold}}\n\
+        pools:\n  main: {instanceTypes: [g5.12xlarge], ceiling: {nodes: 8}}\n";
+    let policy = compile("t.yaml", text, &Catalogue::builtin()).unwrap_or_else(|e| panic!("{e}")).policy;
+    let mut written = json!({ "job": "a", "phase": "queued", "workers": 1, "submit_s": 900 });
+    job.as_object().expect("an object").iter().for_each(|(key, value)| written[key] = value.clone());
+    let document = json!({ "apiVersion": "forebay/v1", "kind": "State", "now_s": 1000, "jobs": [written] });
+    let planned = plan(load_under(&document, policy));
+    if let Some(reject) = planned.decisions.iter().find(|d| d.action == "reject") {
+        return (reject.reason.clone().unwrap(), reject.message.clone().unwrap(), reject.figures.clone());
+    }
+    let waits = planned.pending.into_iter().find(|p| p.job == "a").expect("it waits");
+    (waits.reason, waits.message, waits.figures)
+}
+
+#[test]
+fn a_tier_that_does_not_buy_what_fits_is_said_so() {
+    let (code, message, figures) = told(json!({ "queue": "q", "gpus": 4, "spot": false }));
+    assert_eq!((code.as_str(), &figures["nearest"]["instance_type"]), ("NoMatchingPool", &json!("g5.12xlarge")));
+    assert!(
+        message.contains("which it may not run on") || message.contains("which its tier does not buy"),
+        "{message}"
+    );
+    let (code, ..) = told(json!({ "queue": "q", "gpus": 4, "spot": false, "tier": "sure" }));
+    assert_eq!(code, "AwaitingNodes");
+}
+
+#[test]
+fn more_than_all_quota_names_the_node_that_bounds_it() {
+    let (code, message, figures) = told(json!({ "queue": "q/small", "gpus": 6, "workers": 2 }));
+    assert_eq!(code, "ExceedsMaxQuota", "{message}");
+    assert_eq!((&figures["bound"], &figures["pool"]), (&json!("quota of q/small"), &json!("main")));
+    assert_eq!(
+        (&figures["limit_gpus"], &figures["borrow_gpus"], &figures["most_gpus"]),
+        (&json!(2), &json!(2), &json!(4))
+    );
+    assert!(message.contains("the quota of `q/small` in pool `main` is 2, and it may borrow 2"), "{message}");
+}
+
+#[test]
+fn a_budget_that_an_hour_is_beyond_says_whose_it_is() {
+    let (code, message, figures) = told(json!({ "queue": "q/poor", "gpus": 4 }));
+    assert_eq!((code.as_str(), &figures["queue"]), ("BeyondBudget", &json!("q/poor")), "{message}");
+    assert_eq!((&figures["bound"], &figures["budget_usd"]), (&json!("budget of q/poor"), &json!(1.0)));
+    assert!(message.contains("the budget is that of `q/poor`"), "{message}");
+}
+
+#[test]
+fn a_deadline_that_can_only_be_counted_is_said_beside_why_it_waits() {
+    let (_, message, figures) = told(json!({ "queue": "q", "gpus": 4, "deadline_s": 90_000 }));
+    assert_eq!((&figures["deadline"], &figures["deadline_s"]), (&json!("only-counted"), &json!(90_000)));
+    assert!(message.contains("its deadline is only counted: state `expectedRun`"), "{message}");
+    let (_, _, figures) = told(json!({ "queue": "q", "gpus": 4, "deadline_s": 90_000, "expected_s": 60 }));
+    assert!(!figures.contains_key("deadline"), "{figures:?}");
+}

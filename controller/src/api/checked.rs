@@ -57,7 +57,15 @@ pub(super) async fn checked(api: &Api, asked: Vec<Asked>, taken: &mut Taken) -> 
 fn answer(asked: Unanswered, why: Rejected) -> RefusedEvent {
     let Rejected { code, path, message } = why;
     let code = code.as_str().to_owned();
-    RefusedEvent { index: asked.index, subject: asked.subject, job: None, code, path, message }
+    RefusedEvent {
+        index: asked.index,
+        subject: asked.subject,
+        job: None,
+        code,
+        path,
+        message,
+        figures: serde_json::Map::new(),
+    }
 }
 
 fn unknown(why: &str) -> ApiError {

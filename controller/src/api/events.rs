@@ -13,6 +13,7 @@ use super::checked::checked;
 use super::error::ApiError;
 use super::visible::{queue_takes, refusal};
 use crate::config::tokens::Who;
+use crate::document::reason::reason_view;
 use crate::document::write::{self, job_number};
 use crate::driver::{Accepted, ItemOutcome, LiveProgress, MOST_EVENTS, SubmittedItem};
 use crate::intake::rejected::refused_path;
@@ -32,8 +33,10 @@ use forebay_kernel::state::State as EngineState;
 use forebay_kernel::units::Timestamp;
 use forebay_quantity::slip::did_you_mean;
 use forebay_source::Receipt;
+use forebay_wire::document::reason::{ReasonView, figures};
 use forebay_wire::intake::{Decoded, EventId, Intake, MOST_SUBJECT, Rejected};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -42,6 +45,9 @@ use tokio::sync::watch;
 /// Warnings in an answer, over all of its events, and characters of each: somebody reads them.
 const MOST_WARNINGS: usize = 100;
 const MOST_WARNING: usize = 300;
+
+/// Refusals of an answer that say all that the state knows. Further ones have their code and its own words.
+const MOST_HELPED: usize = 32;
 
 /// A body of so many bytes is decoded where it came in, if no route is evaluated: that takes less than handing it over.
 const DECODED_AT_ONCE: usize = 16 * 1024;
@@ -85,6 +91,9 @@ pub struct RefusedEvent {
     pub path: String,
     /// What is wrong and what to do about it.
     pub message: String,
+    /// The code's figures; units are in their names.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub figures: Map<String, Value>,
 }
 
 pub(super) async fn post(
@@ -93,18 +102,31 @@ pub(super) async fn post(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
-    let _room = admit(&api, &who, &headers)?;
-    let counted = |error: &ApiError| api.sources.http().rejected(error.code());
-    let body = gather(body).await.inspect_err(counted)?;
-    let (asked, taken) = decoded(&api, &who, headers, body).await.inspect_err(counted)?;
-    let taken = submit(&api, &who, asked, taken).await?;
+    let room = admit(&api, &who, &headers)?;
+    let counted = {
+        let sources = api.sources.clone();
+        move |error: &ApiError| sources.http().rejected(error.code())
+    };
+    let body = gather(body).await.inspect_err(&counted)?;
+    // Its events wait in memory until they are in the journal, and so long it has its room, though its sender goes away.
+    let taking = tokio::spawn(async move {
+        let _room = room;
+        let (asked, taken) = decoded(&api, &who, headers, body).await.inspect_err(&counted)?;
+        submit(&api, &who, asked, taken).await
+    });
+    let taken = taking
+        .await
+        .map_err(|e| ApiError::new(500, "Fault", e.to_string(), "report this with the controller's log"))??;
     if !taken.accepted.is_empty() {
         return Ok((StatusCode::ACCEPTED, Json(taken)).into_response());
     }
     // All bad: the usual error, with every rejection beside it.
     let first = taken.rejected.first().map(|r| (r.code.clone(), format!("{}: {}", r.path, r.message)));
     let (code, message) = first.unwrap_or_else(|| ("Empty".to_owned(), "there is no event in the request".to_owned()));
-    let remedy = "mend the event; `forebay schema event` says what it may hold";
+    let remedy = match code.as_str() {
+        "TenantFull" | "TooManyQueues" => "send it again when there is room again; the message says of what",
+        _ => "mend the event; `forebay schema event` says what it may hold",
+    };
     let error = serde_json::json!({ "code": code, "message": message, "remedy": remedy });
     let body = serde_json::json!({ "error": error, "accepted": [], "rejected": taken.rejected });
     Ok((StatusCode::BAD_REQUEST, Json(body)).into_response())
@@ -204,20 +226,27 @@ fn past_deadline(event: &Event, now: Timestamp) -> Option<String> {
     Some(format!("`data.deadline` was over {ago} ago: the job runs as one without a deadline and is counted as missed"))
 }
 
-/// Adds what was meant to refusals of names that nobody has.
+/// Says of jobs that can never run all that the state knows of why, with what was meant by names that nobody has. Of the first ones:
+/// the question keeps others waiting.
 async fn help(api: &Api, who: &Arc<Who>, taken: &mut Taken) -> Result<(), ApiError> {
-    let named = |event: &RefusedEvent| matches!(&event.code[..], "UnknownQueue" | "ForbiddenTier" | "NoMatchingPool");
-    let jobs: Vec<Option<JobId>> =
-        taken.rejected.iter().map(|event| job_number(event.job.as_deref().filter(|_| named(event))?)).collect();
-    if jobs.iter().all(Option::is_none) {
+    let number = |event: &RefusedEvent| job_number(event.job.as_deref()?);
+    let jobs: Vec<(usize, JobId)> =
+        (0..).zip(&taken.rejected).filter_map(|(at, event)| Some((at, number(event)?))).take(MOST_HELPED).collect();
+    if jobs.is_empty() {
         return Ok(());
     }
     let judge = Arc::clone(who);
     let ask = move |engine: &Engine, _: &_| {
         let state = engine.state();
-        jobs.into_iter().map(|job| meant(state, &judge, state.job(job?)?.1)).collect::<Vec<_>>()
+        let told = |(at, job): (usize, JobId)| {
+            let (row, spec) = state.job(job)?;
+            Some((at, reason_view(row.reason?, state, Some(job)), meant(state, &judge, spec)))
+        };
+        jobs.into_iter().filter_map(told).collect::<Vec<_>>()
     };
-    for (event, meant) in taken.rejected.iter_mut().zip(api.ask(who, ask).await?) {
+    for (at, ReasonView { message, figures, .. }, meant) in api.ask(who, ask).await? {
+        let event = &mut taken.rejected[at];
+        (event.message, event.figures) = (message, figures);
         event.message.extend(meant.map(|meant| format!(": {meant}")));
     }
     Ok(())
@@ -342,13 +371,15 @@ fn rejected(index: usize, bytes: &[u8], why: &Rejected) -> RefusedEvent {
         code: why.code.as_str().to_owned(),
         path: short(&why.path, MOST_WARNING),
         message: why.message.clone(),
+        figures: Map::new(),
     }
 }
 
 fn refused(index: usize, subject: Option<String>, job: Option<JobId>, reason: Reason) -> RefusedEvent {
     let path = refused_path(reason);
     let (code, message) = (reason.code().to_owned(), reason.to_string());
-    RefusedEvent { index, subject, job: job.map(|id| id.to_string()), code, path: path.to_owned(), message }
+    let (job, path, figures) = (job.map(|id| id.to_string()), path.to_owned(), figures(reason, None));
+    RefusedEvent { index, subject, job, code, path, message, figures }
 }
 
 #[cfg(test)]

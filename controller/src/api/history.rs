@@ -98,6 +98,7 @@ mod tests {
             seq: u32::try_from(seq).unwrap(),
             kind: if seq == 10 { StatusKind::Completed } else { StatusKind::Requeued },
             reason: None,
+            named: None,
             run: None,
         }
     }

@@ -140,7 +140,16 @@ impl OneJob {
 }
 
 pub(super) async fn look(api: &Api, who: &Who, id: JobId) -> Result<OneJob, ApiError> {
-    let ask = move |engine: &Engine, _: &_| Some((engine.state().now(), write::job(engine, id)?));
+    looked(api, who, id, write::job).await
+}
+
+async fn looked(
+    api: &Api,
+    who: &Who,
+    id: JobId,
+    view: fn(&Engine, JobId) -> Option<JobView>,
+) -> Result<OneJob, ApiError> {
+    let ask = move |engine: &Engine, _: &_| Some((engine.state().now(), view(engine, id)?));
     let (now, job) =
         api.ask(who, ask).await?.ok_or_else(|| ApiError::not_found("NoSuchJob", "it is gone", "ask for another"))?;
     Ok(OneJob { now_s: now.into(), terminal: job.phase.terminal(), kubernetes: api.notes.of(id), job })
@@ -149,7 +158,9 @@ pub(super) async fn look(api: &Api, who: &Who, id: JobId) -> Result<OneJob, ApiE
 pub(super) async fn why(State(api): State<Api>, Reader(who): Reader, Name(name): Name) -> Result<Json<Why>, ApiError> {
     let (found, Outlook { position, start }) = match find_anywhere(&api, &who, &name).await? {
         Place::State(id) => {
-            let found = look(&api, &who, id).await?;
+            // What others' queues hold is told to operators alone.
+            let view = if who.operates() { write::job_with_holders } else { write::job };
+            let found = looked(&api, &who, id, view).await?;
             (found, api.starts.outlook(&api.handle, &who.name, id).await?)
         }
         Place::Archive(found) => (OneJob::over(found), Outlook::default()),

@@ -234,23 +234,28 @@ async fn views(
     Ok((now, views.into_iter().map(|(_, shown)| shown).collect()))
 }
 
-/// The jobs that the page for people shows: those that are not over first, then the latest.
-pub(super) async fn first_jobs(api: &Api, who: &Arc<Who>, most: usize) -> Result<Vec<JobView>, ApiError> {
+/// The jobs that the page for people shows: those that are not over first, then the latest; and why not all rows were looked at.
+pub(super) async fn first_jobs(
+    api: &Api,
+    who: &Arc<Who>,
+    most: usize,
+) -> Result<(Vec<JobView>, Option<ReadCut>), ApiError> {
     let rows = JobRows::now(api, who).await?;
     let picks = beside(api, move || {
         let open = ListQuery { open: Some(true), ..ListQuery::default() };
-        let mut picks = find(&rows, &open, None, most, ArchiveSlice::default()).picks;
+        let Found { mut picks, cut, .. } = find(&rows, &open, None, most, ArchiveSlice::default());
         let over = rows.finished.iter().rev().filter(|id| rows.seen(**id).is_some()).copied().map(Pick::Live);
         picks.extend(over.take(most - picks.len()));
-        picks
+        (picks, cut)
     });
     let mut jobs = Vec::new();
-    let mut picks = picks.await?.into_iter().peekable();
+    let (picks, cut) = picks.await?;
+    let mut picks = picks.into_iter().peekable();
     while picks.peek().is_some() {
         let (_, views) = views(api, who, picks.by_ref().take(AT_ONCE).collect()).await?;
         jobs.extend(views.into_iter().filter_map(|(_, view)| view));
     }
-    Ok(jobs)
+    Ok((jobs, cut))
 }
 
 fn number(name: &str) -> Result<JobId, ApiError> {

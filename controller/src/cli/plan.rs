@@ -8,13 +8,22 @@ use super::check::compile_or_built_in;
 use super::outcome::{Exit, Failure, print, print_json, read};
 use crate::document::plan::{plan, plan_until_steady};
 use crate::document::state::load;
-use crate::document::steady::MOST_PASSES;
+use crate::document::steady::{MOST_PASSES, QUIET};
+use crate::document::write::rule_of;
 use crate::show::figures::{length, short};
 use crate::show::table::TextTable;
 use forebay_catalog::Catalogue;
+use forebay_kernel::policy::Policy;
 use forebay_wire::document::memory::PlaceView;
-use forebay_wire::document::plan::{PlanDocument, PlannedDecision};
+use forebay_wire::document::plan::{PlanDocument, PlannedDecision, PlannedPass};
 use forebay_wire::document::state::StateDocument;
+use std::collections::BTreeMap;
+
+/// Of passes that do not come to rest, so many tell what alternates.
+const LAST_PASSES: usize = 20;
+
+/// Of passes that do not come to rest, so many are shown from the beginning.
+const SHOWN_PASSES: usize = 50;
 
 pub(super) fn run(args: &PlanArgs, out: Output) -> Result<Exit, Failure> {
     let text = read(&args.state)?;
@@ -34,6 +43,9 @@ pub(super) fn run(args: &PlanArgs, out: Output) -> Result<Exit, Failure> {
         }
         Some(policy)
     };
+    for note in policy.iter().flat_map(|policy| raised(&document, policy)) {
+        eprintln!("{} {note}", out.err.warn("warning:"));
+    }
     let loaded = load(&document, policy).map_err(|f| Failure::in_file(&args.state, &f))?;
     let planned = match args.until {
         None => plan(loaded),
@@ -51,6 +63,24 @@ pub(super) fn run(args: &PlanArgs, out: Output) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
+/// Jobs written by hand that ask for a tier which their queue may not use, by queue and tier: whoever wrote them down says that they were taken.
+fn raised(document: &StateDocument, policy: &Policy) -> Vec<String> {
+    let mut asked: BTreeMap<(&str, &str), u32> = BTreeMap::new();
+    for job in document.jobs.iter().filter(|job| job.memory.is_none() && !job.phase.terminal()) {
+        let Some((tier, rule)) = job.tier.as_deref().zip(rule_of(policy, &job.queue)) else { continue };
+        if policy.tier_named(tier).is_some_and(|id| !policy.may_ask(rule, id)) {
+            *asked.entry((&job.queue, tier)).or_default() += 1;
+        }
+    }
+    let note = |((queue, tier), jobs): ((&str, &str), u32)| {
+        let (queue, tier) = (short(queue, 60), short(tier, 30));
+        format!(
+            "{jobs} jobs of queue `{queue}` ask for tier `{tier}`, which it may not use: they are planned as they stand, and live they would be rejected (`ForbiddenTier`)"
+        )
+    };
+    asked.into_iter().map(note).collect()
+}
+
 /// The built-in price list, sold in the simulated zones and in those where the document's nodes are.
 fn catalogue(document: &StateDocument) -> Catalogue {
     let named = document.nodes.iter().map(|n| n.zone.as_str()).filter(|z| !z.is_empty());
@@ -63,13 +93,17 @@ fn shown(planned: &PlanDocument, out: Output) -> String {
         None if planned.decisions.is_empty() => text.push_str("nothing to decide\n"),
         None => text.push_str(&format!("{}\n", decided(&planned.decisions, out))),
         Some(passes) => {
-            let begins = passes.first().map_or(0, |pass| pass.at_s.0);
-            for (nth, pass) in (1..).zip(passes) {
+            let begins = planned.began_s.map_or(0, |began| began.0);
+            let shown = if planned.steady == Some(true) { passes.len() } else { SHOWN_PASSES };
+            for (nth, pass) in (1..).zip(passes).take(shown) {
                 let heading = format!("pass {nth} after {}", length(pass.at_s.0.saturating_sub(begins)));
                 text.push_str(&format!("{}\n{}\n\n", out.paint.strong(&heading), decided(&pass.decisions, out)));
             }
-            let end = if planned.steady == Some(true) { "nothing more is decided" } else { "it does not come to rest" };
-            text.push_str(&format!("{end} after {} passes\n", passes.len()));
+            let (count, quiet) = (passes.len(), length(QUIET.0));
+            text.push_str(&match planned.steady {
+                Some(true) => format!("at rest after {count} passes: for {quiet} the clock alone changes nothing\n"),
+                _ => format!("it does not come to rest after {count} passes{}\n", again_and_again(passes)),
+            });
         }
     }
     if planned.pending.is_empty() {
@@ -83,6 +117,18 @@ fn shown(planned: &PlanDocument, out: Output) -> String {
         .left("", |p| p.message.clone());
     text.push_str(&format!("\n{}\n", table.text()));
     text
+}
+
+/// What the last passes decide, where they are the same again and again.
+fn again_and_again(passes: &[PlannedPass]) -> String {
+    let said = |pass: &PlannedPass| {
+        let one = |d: &PlannedDecision| format!("{} {}", d.action, d.job.as_deref().unwrap_or("-"));
+        pass.decisions.iter().map(one).collect::<Vec<_>>()
+    };
+    let mut last: Vec<String> = passes.iter().rev().take(LAST_PASSES).flat_map(said).collect();
+    last.sort();
+    last.dedup();
+    format!(": the last {LAST_PASSES} decide {}", short(&last.join(", "), 300))
 }
 
 fn named(job: &str, subject: Option<&String>) -> String {
@@ -111,6 +157,7 @@ fn what(decision: &PlannedDecision) -> String {
     }
     match (&decision.message, &decision.reason, &decision.by) {
         (Some(message), Some(reason), _) => format!("{reason}: {message}"),
+        (Some(message), None, None) => message.clone(),
         (None, Some(reason), Some(by)) => format!("{reason} for {}", short(by, 32)),
         (None, None, Some(by)) => format!("for {}", short(by, 32)),
         (_, reason, None) => reason.clone().unwrap_or_default(),

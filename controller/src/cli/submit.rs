@@ -1,6 +1,6 @@
 //! `forebay submit`: sends events to a running Forebay, as they are, and waits for their jobs where it is asked to.
 //!
-//! Never: judges them, or reads them for the server: what is sent is what was written. The server's intake judges, the same for every way in. What is taken and yet not what it seems is noted.
+//! Never: judges them, or reads them for the server: what is sent is what was written. The server's intake judges, the same for every way in.
 
 use super::Output;
 use super::args::SubmitArgs;
@@ -9,7 +9,6 @@ use super::wait::{exit_of, say_late, until_over};
 use crate::api::client::Client;
 use crate::api::events::Taken;
 use crate::show::figures::short;
-use serde_json::Value;
 use serde_json::value::RawValue;
 use std::time::Instant;
 
@@ -25,12 +24,6 @@ pub(super) fn run(args: &SubmitArgs, out: Output) -> Result<Exit, Failure> {
         _ => format!("{file}, event {}", at + 1),
     };
     let events: Vec<&RawValue> = written.iter().map(|one| one.event).collect();
-    for (at, _) in events.iter().enumerate().filter(|(_, event)| is_only_counted(event)) {
-        eprintln!(
-            "{}: data.deadline: without `expectedRun` it is only counted: state how long the job runs",
-            place(at)
-        );
-    }
     let client = args.server.client()?;
     let end = args.timeout.and_then(|t| Instant::now().checked_add(t));
     let mut all = Taken::default();
@@ -55,13 +48,6 @@ pub(super) fn run(args: &SubmitArgs, out: Output) -> Result<Exit, Failure> {
     }
     let over = if args.wait { wait(args, &client, &all, end, out)? } else { Exit::Done };
     Ok(if all.rejected.is_empty() { over } else { Exit::BadInput })
-}
-
-/// Whether a job has a deadline, and nothing tells when it would have to start.
-fn is_only_counted(event: &RawValue) -> bool {
-    let Ok(event) = serde_json::from_str::<Value>(event.get()) else { return false };
-    let data = event.get("data").unwrap_or(&event);
-    data.get("deadline").is_some() && data.get("expectedRun").is_none() && data.get("service").is_none()
 }
 
 /// Waits for every job that was taken: the worst end of them: failed, then cancelled, then late.

@@ -3,20 +3,23 @@
 //! They are computed from the state when a reason is shown; the records keep the reason alone.
 //! Never: decides, or walks all jobs for one that is shown; who holds what is counted once for a list.
 
-use super::write::{dollars, gpus};
+use super::write::dollars;
 use forebay_engine::kept_from;
-use forebay_kernel::catalog::Offering;
-use forebay_kernel::ids::{ClassId, JobId, PoolId, QuotaId};
+use forebay_kernel::catalog::{CapacityType, Offering};
+use forebay_kernel::ids::{ClassId, JobId, OfferingId, PoolId, QuotaId};
 use forebay_kernel::job::{Gang, WorkerAsk};
-use forebay_kernel::policy::{Ceiling, Pool};
+use forebay_kernel::policy::{Buys, Ceiling, Pool};
 use forebay_kernel::reason::Bound;
+use forebay_kernel::state::allowances::Allowance;
+use forebay_kernel::state::budget::BudgetAccount;
 use forebay_kernel::state::node_reserves::NodeRoom;
 use forebay_kernel::state::quota::QuotaTree;
 use forebay_kernel::state::{Held, State};
-use forebay_kernel::units::{HOUR_MS, Mib, MilliCpu, MilliGpu};
+use forebay_kernel::units::{Mib, MilliCpu, MilliGpu, Rate};
+use forebay_wire::document::reason::gpus as number;
 use serde_json::{Map, Value, json};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Who holds GPUs: a queue, one of its tiers, and whether the queue borrows.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,25 +65,28 @@ fn is_within(state: &State, mut quota: Option<QuotaId>, within: Option<QuotaId>)
 
 fn counted(state: &State) -> BTreeMap<Option<PoolId>, Uses> {
     let mut sums: BTreeMap<Option<PoolId>, Uses> = BTreeMap::new();
-    for id in state.index().holding.values().flatten() {
-        let Some((row, spec)) = state.job(*id) else { continue };
-        let Some(pool) = row.pool else { continue };
-        let tier = state.policy().and_then(|p| p.tiers.get(row.tier.index())).map(|t| t.name.clone());
-        let rule = state.queues().get(row.queue).and_then(|queue| queue.rule.as_ref());
-        let borrows = rule.is_some_and(|rule| state.quota().borrows(rule.quota, pool));
-        let (queue, quota) = (spec.queue.clone(), rule.map(|rule| rule.quota));
-        let key = Holder { queue, tier: tier.unwrap_or_default(), borrows, quota };
-        for within in [Some(pool), None] {
-            let sum = sums.entry(within).or_default().entry(key.clone()).or_default();
+    for (class, jobs) in &state.index().holding {
+        let Some(shape) = state.classes().get(*class).map(|class| &class.shape) else { continue };
+        let mut by_pool: BTreeMap<PoolId, (u64, u32)> = BTreeMap::new();
+        for (row, _) in jobs.iter().filter_map(|id| state.job(*id)) {
+            let Some(pool) = row.pool else { continue };
+            let sum = by_pool.entry(pool).or_default();
             *sum = (sum.0 + row.share.0, sum.1 + 1);
+        }
+        let tier = state.policy().and_then(|p| p.tiers.get(shape.tier.index())).map(|t| t.name.clone());
+        let Some(queue) = state.queues().get(shape.queue) else { continue };
+        let quota = queue.rule.as_ref().map(|rule| rule.quota);
+        for (pool, (share, jobs)) in by_pool {
+            let borrows = quota.is_some_and(|quota| state.quota().borrows(quota, pool));
+            let (queue, tier) = (queue.path.clone(), tier.clone().unwrap_or_default());
+            let key = Holder { queue, tier, borrows, quota };
+            for within in [Some(pool), None] {
+                let sum = sums.entry(within).or_default().entry(key.clone()).or_default();
+                *sum = (sum.0 + share, sum.1 + jobs);
+            }
         }
     }
     sums
-}
-
-/// Thousandths as a number: whole ones without decimals.
-fn number(milli: u64) -> Value {
-    if milli.is_multiple_of(1000) { json!(milli / 1000) } else { json!(gpus(milli)) }
 }
 
 /// The node of the quota tree that lets a queue have no more in a pool: its own, or the first above it whose bound is nearer.
@@ -215,8 +221,7 @@ impl<'a> Asker<'a> {
         let by_distance = |pool: &PoolId| tree.available(quota, *pool).0.abs_diff(available.0);
         let Some(pool) = self.pools().min_by_key(by_distance) else { return lack };
         let binding = binding(tree, quota, pool);
-        let nodes = self.state.policy().map(|p| p.quotas.as_slice()).unwrap_or_default();
-        let node = nodes.get(binding.index());
+        let node = self.state.policy().and_then(|p| p.quotas.get(binding.index()));
         let pool_name = self.pool(pool).map(|p| p.name.clone()).unwrap_or_default();
         let whose = match node {
             Some(node) if binding != quota => format!("`{}`, above its queue,", node.name),
@@ -248,36 +253,134 @@ impl<'a> Asker<'a> {
         lack
     }
 
+    /// The nodes of the quota tree from its queue up.
+    fn lineage(self) -> impl Iterator<Item = QuotaId> + 'a {
+        std::iter::successors(self.quota, move |at| self.state.quota().parent(*at))
+    }
+
+    /// The budget that leaves its queue least.
+    fn tightest_budget(self) -> Option<(QuotaId, BudgetAccount)> {
+        // What a node leaves is the least of its own and of all above it: one that leaves as much as those above has no part in it.
+        let least = self.state.budget_room(self.quota?)?;
+        let at = self.lineage().take_while(|at| self.state.budget_room(*at) == Some(least)).last()?;
+        Some((at, self.state.budgets.holding(at)?))
+    }
+
     /// A budget that is spent: whose, its amount, and what is spent of it.
     #[must_use]
-    pub fn budget(self) -> LackFigures {
+    pub fn budget(self, holders: Option<&mut Holders>) -> LackFigures {
         let mut lack = LackFigures::default();
-        let (Some(quota), Some(policy)) = (self.quota, self.state.policy()) else { return lack };
-        let accounts: BTreeMap<_, _> = self.state.budgets.accounts().collect();
-        let mut at = Some(quota);
-        let mut tightest: Option<(u128, QuotaId)> = None;
-        while let Some(id) = at {
-            if let Some(account) = accounts.get(&id).map(|account| account.at(self.state.now())) {
-                let amount = u128::from(account.budget.amount) * u128::from(HOUR_MS);
-                let left = amount.saturating_sub(account.spent.0);
-                if tightest.is_none_or(|(least, _)| left < least) {
-                    tightest = Some((left, id));
-                }
-            }
-            at = self.state.quota().parent(id);
-        }
-        let Some((_, id)) = tightest else { return lack };
-        let Some(account) = accounts.get(&id).map(|account| account.at(self.state.now())) else { return lack };
-        let name = policy.quotas.get(id.index()).map(|node| node.name.clone()).unwrap_or_default();
+        let Some((id, account)) = self.tightest_budget() else { return lack };
+        let account = account.at(self.state.now());
         let (amount, spent) = (dollars(account.budget.amount), dollars(account.spent.micro_dollars()));
         let running = dollars((account.started + account.booked).0);
+        let name = self.whose_budget(&mut lack, id, account);
         lack.sentence =
             format!("`{name}` has spent {spent:.2} of {amount:.2} USD, and what runs costs {running:.2} USD/h");
-        lack.set("queue", json!(name));
         lack.set("limit_usd", json!(amount));
         lack.set("spent_usd", json!(spent));
         lack.set("running_usd_per_hour", json!(running));
+        self.held_by(&mut lack, None, Some(id), holders);
+        lack
+    }
+
+    /// A budget in which an hour of the job alone does not fit: whose it is.
+    #[must_use]
+    pub fn hourly_budget(self, budget: Rate) -> LackFigures {
+        let mut lack = LackFigures::default();
+        let of = |at| Some((at, self.state.budgets.holding(at)?));
+        let mut accounts = self.lineage().filter_map(of);
+        if let Some((id, account)) = accounts.find(|(_, account)| account.budget.amount == budget.0) {
+            let name = self.whose_budget(&mut lack, id, account);
+            lack.sentence = format!("the budget is that of `{name}`");
+        }
+        lack
+    }
+
+    fn whose_budget(self, lack: &mut LackFigures, id: QuotaId, account: BudgetAccount) -> String {
+        let name = self.quota_name(id);
+        lack.set("bound", json!(format!("budget of {name}")));
+        lack.set("queue", json!(name));
         lack.set("per", json!(account.budget.per));
+        name
+    }
+
+    fn quota_name(self, id: QuotaId) -> String {
+        let nodes = self.state.policy().map(|p| p.quotas.as_slice()).unwrap_or_default();
+        nodes.get(id.index()).map(|node| node.name.clone()).unwrap_or_default()
+    }
+
+    /// More than all that its queue could have: which node of the tree lets it have no more.
+    #[must_use]
+    pub fn most_quota(self, most: MilliGpu) -> LackFigures {
+        let mut lack = LackFigures::default();
+        let Some(quota) = self.quota else { return lack };
+        let tree = self.state.quota();
+        let Some(pool) = self.pools().find(|pool| tree.potential(quota, *pool) == most) else { return lack };
+        let nodes = self.state.policy().map(|p| p.quotas.as_slice()).unwrap_or_default();
+        let borrow = |at: QuotaId| nodes.get(at.index()).and_then(|node| node.limits.get(&pool)).and_then(|l| l.borrow);
+        // The first that could have no more than its own and what it may borrow, or the one at the top.
+        let binds = |at: &QuotaId| {
+            let most = borrow(*at).zip(tree.subtree(*at, pool)).map(|(borrow, own)| own + borrow);
+            most == Some(tree.potential(*at, pool)) || tree.parent(*at).is_none()
+        };
+        let Some(at) = self.lineage().find(binds) else { return lack };
+        let (name, pool_name) = (self.quota_name(at), self.pool(pool).map(|p| p.name.clone()).unwrap_or_default());
+        lack.set("bound", json!(format!("quota of {name}")));
+        lack.set("pool", json!(pool_name));
+        if let Some(own) = tree.subtree(at, pool).map(|own| number(own.0)) {
+            lack.sentence = format!("the quota of `{name}` in pool `{pool_name}` is {own}");
+            lack.set("limit_gpus", own);
+        }
+        if let Some(borrow) = borrow(at).filter(|_| tree.parent(at).is_some()).map(|borrow| number(borrow.0)) {
+            lack.sentence.push_str(&format!(", and it may borrow {borrow}"));
+            lack.set("borrow_gpus", borrow);
+        }
+        lack
+    }
+
+    /// What is kept for a job before it: a quota or a budget, and whose.
+    #[must_use]
+    pub fn kept_for(self, other: JobId) -> LackFigures {
+        let mut lack = LackFigures::default();
+        let above: Vec<QuotaId> = self.lineage().collect();
+        let mut kept =
+            self.state.allowances().iter().filter(|(of, kept)| kept.job == other && above.contains(&of.node()));
+        let Some((of, _)) = kept.next() else { return lack };
+        let name = self.quota_name(of.node());
+        let what = if matches!(of, Allowance::Budget(_)) { "budget" } else { "quota" };
+        lack.set("bound", json!(format!("{what} of {name}")));
+        lack.sentence = format!("the {what} of `{name}`");
+        lack
+    }
+
+    /// Places that are kept for it: in which pool, on how many nodes.
+    #[must_use]
+    pub fn reserved(self) -> LackFigures {
+        let mut lack = LackFigures::default();
+        let Some((pool, made)) = self.state.reservations().iter().find(|(_, made)| made.job == self.job) else {
+            return lack;
+        };
+        let name = self.pool(*pool).map(|p| p.name.clone()).unwrap_or_default();
+        lack.sentence = format!("{} nodes of pool `{name}`", made.nodes.len());
+        lack.set("pool", json!(name));
+        lack.set("nodes", json!(made.nodes.len()));
+        lack
+    }
+
+    /// Of the offerings that hold one of its workers, how many are out of stock or refused for now.
+    #[must_use]
+    pub fn stock(self) -> LackFigures {
+        let mut lack = LackFigures::default();
+        let Some(class) = self.state.classes().get(self.class) else { return lack };
+        let all: BTreeSet<OfferingId> = class.fits.iter().flat_map(|(_, fits)| fits.iter().copied()).collect();
+        let rows = self.state.offerings();
+        let out = all.iter().filter_map(|id| rows.get(id.index())).filter(|row| row.blocked_until > self.state.now());
+        let out = out.count();
+        lack.set("offerings", json!(all.len()));
+        lack.set("refused_offerings", json!(out));
+        lack.sentence =
+            format!("{out} of the {} offerings that hold one of its workers are refused for now", all.len());
         lack
     }
 
@@ -325,7 +428,8 @@ impl<'a> Asker<'a> {
         lack.set("asked_gpus", json!(ask.gpus));
         let models: Vec<String> =
             class.shape.models.iter().filter_map(|id| self.state.models.get(*id).cloned()).collect();
-        let wanted = WantedWorker { ask, models, spot: class.shape.spot };
+        let buys = self.state.policy().and_then(|p| p.tiers.get(class.shape.tier.index())).map(|tier| tier.buys);
+        let wanted = WantedWorker { ask, models, spot: class.shape.spot, buys };
         let asked = [("gpu_mem_mib", ask.gpu_mem.0), ("cpu_milli", ask.cpu.0), ("mem_mib", ask.mem.0)];
         for (name, value) in asked.into_iter().filter(|(_, value)| *value > 0) {
             lack.set(&format!("asked_{name}"), json!(value));
@@ -383,6 +487,8 @@ struct WantedWorker {
     ask: WorkerAsk,
     models: Vec<String>,
     spot: bool,
+    /// What its tier buys. `None`: it has none.
+    buys: Option<Buys>,
 }
 
 impl WantedWorker {
@@ -404,8 +510,13 @@ impl WantedWorker {
         if !self.models.is_empty() && !offer.models.iter().any(|model| self.models.contains(model)) {
             lacks.push(format!("model {} where {} is asked", offer.models.join("/"), self.models.join(" or ")));
         }
-        if !self.spot && offer.capacity == forebay_kernel::catalog::CapacityType::Spot {
-            lacks.push("spot, which it may not run on".to_owned());
+        match (offer.capacity, self.buys) {
+            (CapacityType::Spot, _) if !self.spot => lacks.push("spot, which it may not run on".to_owned()),
+            (CapacityType::Spot, Some(Buys::OnDemand)) => lacks.push("spot, which its tier does not buy".to_owned()),
+            (CapacityType::OnDemand, Some(Buys::Spot)) => {
+                lacks.push("on-demand capacity, which its tier does not buy".to_owned());
+            }
+            _ => {}
         }
         lacks
     }

@@ -6,13 +6,16 @@ use super::lacks::Holders;
 use super::reason::{reason_view, reason_with_holders};
 use super::state::Loaded;
 use super::steady::{self, Rest};
+use crate::show::figures::length;
 use forebay_driver::step::BatchStep;
-use forebay_kernel::decision::{Decision, StopCause};
+use forebay_kernel::decision::{Decision, EffectOf, StopCause};
 use forebay_kernel::effect::WorkerPlace;
 use forebay_kernel::event::Tick;
-use forebay_kernel::ids::{JobId, NodeId, OfferingId};
+use forebay_kernel::ids::{JobId, NodeId, OfferingId, PoolId};
 use forebay_kernel::reason::Reason;
+use forebay_kernel::state::allowances::Allowance;
 use forebay_kernel::state::jobs::Phase;
+use forebay_kernel::units::Timestamp;
 use forebay_wire::document::memory::PlaceView;
 use forebay_wire::document::plan::{PendingJob, PlanDocument, PlannedDecision, PlannedPass};
 use forebay_wire::document::reason::ReasonView;
@@ -31,6 +34,8 @@ pub fn plan(mut loaded: Loaded) -> PlanDocument {
         pending: loaded.pending(&started),
         passes: None,
         steady: None,
+        began_s: Some(now.into()),
+        ended_s: Some(now.into()),
     }
 }
 
@@ -38,6 +43,7 @@ pub fn plan(mut loaded: Loaded) -> PlanDocument {
 #[must_use]
 pub fn plan_until_steady(mut loaded: Loaded) -> PlanDocument {
     let mut passes = Vec::new();
+    let began_s = Some(loaded.engine.state().now().into());
     let rest = steady::play(&mut loaded, |loaded, pass| {
         let decisions = loaded.decisions(&pass.decisions);
         if !decisions.is_empty() {
@@ -46,7 +52,8 @@ pub fn plan_until_steady(mut loaded: Loaded) -> PlanDocument {
     });
     let decisions = passes.iter().flat_map(|pass| pass.decisions.clone()).collect();
     let pending = loaded.pending(&BTreeSet::new());
-    PlanDocument { decisions, pending, passes: Some(passes), steady: Some(rest == Rest::Steady) }
+    let ended_s = Some(loaded.engine.state().now().into());
+    PlanDocument { decisions, pending, passes: Some(passes), steady: Some(rest == Rest::Steady), began_s, ended_s }
 }
 
 /// The jobs that a pass started.
@@ -77,6 +84,7 @@ fn reason_of(decision: &Decision) -> Option<Reason> {
             Some(*reason)
         }
         Decision::Finish { reason, .. } => *reason,
+        Decision::Reassess { late: Some(eta), .. } => Some(Reason::DeadlineUnreachable { eta: *eta }),
         _ => None,
     }
 }
@@ -118,6 +126,50 @@ impl Loaded {
         self.engine.state().job(id).map(|(job, _)| nodes_of(&job.places)).unwrap_or_default()
     }
 
+    /// Where some workers of a job are.
+    fn places_of(&self, id: JobId, workers: &[u32]) -> Vec<NodeId> {
+        let Some((row, _)) = self.engine.state().job(id) else { return Vec::new() };
+        let theirs = row.numbers.iter().zip(&row.places).filter(|(number, _)| workers.contains(number));
+        theirs.map(|(_, place)| place.node).collect::<BTreeSet<NodeId>>().into_iter().collect()
+    }
+
+    fn in_pool(&self, what: &str, pool: PoolId) -> String {
+        let name = self.engine.state().policy().and_then(|p| p.pools.get(pool.index())).map(|pool| pool.name.as_str());
+        format!("{what} in pool {}", name.unwrap_or("?"))
+    }
+
+    fn allowance(&self, of: Allowance) -> String {
+        let policy = self.engine.state().policy();
+        let whose = policy.and_then(|p| p.quotas.get(of.node().index())).map_or("?", |node| node.name.as_str());
+        match of {
+            Allowance::Quota(_, pool) => self.in_pool(&format!("quota of {whose}"), pool),
+            Allowance::Budget(_) => format!("budget of {whose}"),
+        }
+    }
+
+    /// What a decision without a reason is about, in words.
+    fn about(&self, decision: &Decision) -> Option<String> {
+        let state = self.engine.state();
+        let at = |time: Timestamp| match time {
+            Timestamp::NEVER => "when it is free".to_owned(),
+            time => format!("expected in {}", length(time.since(state.now()).0)),
+        };
+        match decision {
+            Decision::Keep { kept, .. } => Some(self.in_pool("its quota", kept.pool)),
+            Decision::MakeReservation { pool, reservation } => {
+                Some(format!("{}, {}", self.in_pool("places", *pool), at(reservation.from)))
+            }
+            Decision::EndReservation { pool } => Some(self.in_pool("places", *pool)),
+            Decision::KeepAllowance { of, reservation } => {
+                Some(format!("{}, {}", self.allowance(*of), at(reservation.from)))
+            }
+            Decision::ReleaseAllowance { of } => Some(self.allowance(*of)),
+            Decision::Repeat { of: EffectOf::Purchase(purchase), .. } => Some(purchase.to_string()),
+            Decision::Defer { until, .. } => Some(format!("bought for {}", at(*until))),
+            _ => None,
+        }
+    }
+
     /// The decisions of a pass that was just made, as they are shown.
     fn decisions(&self, decisions: &[Decision]) -> Vec<PlannedDecision> {
         let bought = decisions.iter().filter_map(bought).sum::<u64>();
@@ -151,7 +203,11 @@ impl Loaded {
             Decision::Finish { job, reason, .. } => ("finish", Some(*job), vec![], reason.map(|r| r.code().to_owned())),
             Decision::Replicate { service } => ("replicate", Some(*service), vec![], None),
             Decision::GiveUp { job } => ("give-up", Some(*job), self.places(*job), None),
-            Decision::Repeat { .. } => ("repeat", None, vec![], None),
+            Decision::Repeat { of, .. } => match of {
+                EffectOf::Job(job) => ("repeat", Some(*job), vec![], None),
+                EffectOf::Node(node) => ("repeat", None, vec![*node], None),
+                EffectOf::Purchase(_) => ("repeat", None, vec![], None),
+            },
             Decision::Book { job, places, .. } => ("book", Some(*job), nodes_of(places), None),
             Decision::Defer { job, .. } => ("defer", Some(*job), vec![], None),
             Decision::Due { job } => ("due", Some(*job), vec![], None),
@@ -164,10 +220,16 @@ impl Loaded {
                 ("buy", None, (from..*next_node).map(NodeId).collect(), None)
             }
             Decision::Stop { job, cause, .. } => ("stop", Some(*job), self.places(*job), Some(variant(cause))),
-            Decision::Shrink { job, cause, .. } => ("shrink", Some(*job), self.places(*job), Some(variant(cause))),
+            Decision::Shrink { job, cause, leave, .. } => {
+                ("shrink", Some(*job), self.places_of(*job, leave), Some(variant(cause)))
+            }
             Decision::Keep { job, .. } => ("keep", Some(*job), vec![], None),
             Decision::Reserve { job, nodes, .. } => ("reserve", Some(*job), nodes.clone(), None),
-            Decision::Reassess { job, urgency, .. } => ("hasten", Some(*job), vec![], Some(variant(urgency))),
+            Decision::Reassess { job, urgency, late, .. } => {
+                let reason =
+                    late.map_or_else(|| variant(urgency), |eta| Reason::DeadlineUnreachable { eta }.code().to_owned());
+                ("hasten", Some(*job), vec![], Some(reason))
+            }
             Decision::MakeReservation { reservation: made, .. } => {
                 ("reserve-ahead", Some(made.job), made.nodes.clone(), None)
             }
@@ -193,7 +255,7 @@ impl Loaded {
             _ => Vec::new(),
         };
         Some(PlannedDecision {
-            message: view.as_ref().map(|view| view.message.clone()),
+            message: view.as_ref().map(|view| view.message.clone()).or_else(|| self.about(decision)),
             figures: view.map(|view| view.figures).unwrap_or_default(),
             by: by(decision).map(|id| self.job_name(id)),
             workers,

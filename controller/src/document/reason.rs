@@ -4,11 +4,13 @@
 
 use super::lacks::{Asker, Holders, LackFigures};
 use forebay_kernel::ids::{JobId, PoolId, QueueId, TierId};
-use forebay_kernel::reason::{Bound, Reason};
+use forebay_kernel::job::JobSpec;
+use forebay_kernel::reason::Reason;
 use forebay_kernel::state::State;
 use forebay_kernel::state::brakes::{Brake, BrakeOrder};
-use forebay_kernel::units::{Rate, Timestamp};
-use forebay_wire::document::reason::ReasonView;
+use forebay_kernel::state::jobs::Job;
+use forebay_kernel::units::Timestamp;
+use forebay_wire::document::reason::{ReasonView, Words, figures as own_figures, gpus};
 use forebay_wire::document::seconds::Seconds;
 use serde_json::{Map, Value, json};
 
@@ -34,35 +36,38 @@ fn lack(reason: Reason, asker: Asker<'_>, holders: Option<&mut Holders>) -> Lack
     match reason {
         Reason::Ceiling { bound } => asker.ceiling(bound, holders),
         Reason::WaitingForQuota { available, .. } => asker.quota(available, holders),
-        Reason::Budget { .. } => asker.budget(),
+        Reason::Budget { .. } => asker.budget(holders),
+        Reason::BeyondBudget { budget, .. } | Reason::NodeBeyondBudget { budget, .. } => asker.hourly_budget(budget),
+        Reason::ExceedsMaxQuota { most, .. } => asker.most_quota(most),
         Reason::ExceedsCeiling => asker.ceilings(),
         Reason::NoMatchingPool => asker.nearest(),
+        Reason::KeptForAnother { job, .. } => asker.kept_for(job),
+        Reason::Reserved { .. } | Reason::ReservationDelayed { .. } => asker.reserved(),
+        Reason::Stockout { .. } => asker.stock(),
         _ => LackFigures::default(),
     }
 }
 
 fn view(reason: Reason, state: &State, job: Option<JobId>, lack: LackFigures) -> ReasonView {
     let code = reason.code().to_owned();
+    let named = state.named_by(reason);
+    let named = named.as_deref();
     let mut message = match reason {
-        Reason::Stockout { offering, .. } => {
-            let name = offering_name(state, offering.index());
-            format!("nothing that fits is in stock; {name} is tried again first")
-        }
         Reason::ForbiddenTier { queue } => {
-            let path = state.queues().get(queue).map_or("", |q| q.path.as_str());
+            let path = named.unwrap_or_default();
             let tiers = tiers_of(queue, state).join(", ");
             format!(
                 "jobs of queue `{path}` may ask for these tiers: {tiers}; ask for one of them, or list another in the queue's `tiers`"
             )
         }
         Reason::OwnedNodesFull { pool, nodes: 1.., gpus, foreign } => {
-            let name = state.policy().and_then(|p| p.pools.get(pool.index())).map_or("", |pool| pool.name.as_str());
+            let name = named.unwrap_or_default();
             if job.is_some_and(|job| !fits_empty(job, pool, state)) {
                 let message = format!(
                     "none of the owned nodes of pool `{name}` could hold one of its workers, even empty: starts when nodes that have what it asks \
                      for join them"
                 );
-                return ReasonView { code, message, figures: figures(reason, state, job), eta_s: None };
+                return ReasonView { code, message, figures: figures(reason, state, job, named), eta_s: None };
             }
             let by = foreign_pods(pool, state);
             let by = if by.is_empty() { String::new() } else { format!(" ({})", by.join(", ")) };
@@ -71,18 +76,51 @@ fn view(reason: Reason, state: &State, job: Option<JobId>, lack: LackFigures) ->
                  starts when these or runs end"
             )
         }
-        _ => reason.to_string(),
+        Reason::QueueHeld { .. } => match held_queue(state, job) {
+            Some(path) => format!("`{path}` is held: `forebay release {path}` lets it go on"),
+            None => reason.to_string(),
+        },
+        _ => Words { reason, named }.to_string(),
     };
     if !lack.sentence.is_empty() {
         message = format!("{message} ({})", lack.sentence);
     }
-    let mut figures = figures(reason, state, job);
+    let mut figures = figures(reason, state, job, named);
     for (name, value) in lack.figures {
-        figures.entry(name).or_insert(value);
+        let known = figures.entry(name).or_insert(Value::Null);
+        if known.is_null() {
+            *known = value;
+        }
     }
-    let eta = reason.eta().filter(|at| *at != Timestamp::NEVER);
+    if let Some((word, sentence, at)) = job.and_then(|job| deadline(reason, state, job)) {
+        message = format!("{message}; {sentence}");
+        figures.entry("deadline").or_insert(json!(word));
+        figures.entry("deadline_s").or_insert(json!(Seconds::from(at)));
+    }
+    let kept_until = if let Reason::KeptForAnother { from, .. } = reason { Some(from) } else { None };
+    let eta = reason.eta().or(kept_until).filter(|at| *at != Timestamp::NEVER);
     let eta_s = eta.map(|at| Seconds::from(at.since(state.now())));
     ReasonView { code, message, figures, eta_s }
+}
+
+/// The queue, its own or one above it, whose brake holds a job.
+fn held_queue(state: &State, job: Option<JobId>) -> Option<String> {
+    let (row, _) = state.job(job?)?;
+    state.queue_brake(row.queue)?.0.target()
+}
+
+/// What a deadline of a job that is not over has come to, where that is not well.
+fn deadline(reason: Reason, state: &State, job: JobId) -> Option<(&'static str, &'static str, Timestamp)> {
+    let (row, spec) = state.job(job).filter(|(row, _)| !row.done())?;
+    let at = spec.deadline.filter(|_| spec.service.is_none())?;
+    match reason {
+        Reason::DeadlineUnreachable { .. } | Reason::DeadlineOnlyCounted => None,
+        _ if row.hopeless => Some(("unreachable", "its deadline cannot be met any more", at)),
+        _ if spec.expected.is_none() => {
+            Some(("only-counted", "its deadline is only counted: state `expectedRun` to have it kept", at))
+        }
+        _ => None,
+    }
 }
 
 /// Whether any node of a pool would hold a worker of a job, if nothing else were on it.
@@ -111,20 +149,6 @@ fn tiers_of(queue: QueueId, state: &State) -> Vec<&str> {
     may.map(|(_, tier)| tier.name.as_str()).collect()
 }
 
-fn offering_name(state: &State, at: usize) -> String {
-    state.offerings().get(at).map_or_else(|| format!("offering-{at}"), |row| row.offer.to_string())
-}
-
-/// Micro-dollars as dollars.
-fn dollars(rate: Rate) -> f64 {
-    rate.0 as f64 / 1e6
-}
-
-/// GPUs as a number: thousandths become decimals.
-fn gpus(milli: u64) -> Value {
-    if milli.is_multiple_of(1000) { json!(milli / 1000) } else { json!(milli as f64 / 1000.0) }
-}
-
 /// Who has stopped something, why and until when.
 fn braked(order: Option<&BrakeOrder>, until: Option<Timestamp>) -> Value {
     let why = order.map(|order| order.why.as_str()).filter(|why| !why.is_empty());
@@ -138,100 +162,47 @@ fn braked(order: Option<&BrakeOrder>, until: Option<Timestamp>) -> Value {
     figures
 }
 
-fn figures(reason: Reason, state: &State, job: Option<JobId>) -> Map<String, Value> {
-    let value = match reason {
-        Reason::ExceedsMaxQuota { asked, most } => json!({ "asked_gpus": gpus(asked.0), "most_gpus": gpus(most.0) }),
-        Reason::WaitingForQuota { asked, available } => {
-            json!({ "asked_gpus": gpus(asked.0), "available_gpus": gpus(available.0) })
+/// The bounds that a job states itself, or that the policy states for it.
+fn bounds_of_job(reason: Reason, state: &State, row: &Job, spec: &JobSpec) -> Value {
+    let lifecycle = state.lifecycle();
+    match reason {
+        Reason::UnknownQueue | Reason::ForbiddenQueue => json!({ "queue": spec.queue }),
+        Reason::BackOff { .. } | Reason::ExitCode { .. } => {
+            json!({ "failures": row.failures, "limit_attempts": spec.retry.attempts })
         }
-        Reason::StartTooLate { within } => json!({ "within_s": Seconds::from(within) }),
-        Reason::Shrunk { workers } => json!({ "workers": workers }),
-        Reason::Batched { running, until } => {
-            json!({ "running": running, "until_s": until.map(Seconds::from) })
+        Reason::StartTimeout => json!({ "limit_s": Seconds::from(lifecycle.start_timeout) }),
+        Reason::Lingering { .. } => json!({ "limit_s": Seconds::from(lifecycle.linger_after) }),
+        Reason::StartFailures { .. } => json!({ "limit_starts": spec.retry.most_start_failures() }),
+        Reason::TopologyUnsatisfied { .. } => json!({ "asked_gpus": gpus(spec.gang.gpu_share().0) }),
+        Reason::NothingIdle => {
+            let tier = state.policy().and_then(|p| p.tiers.get(row.tier.index())).map(|tier| tier.name.as_str());
+            json!({ "tier": tier, "buys": "nothing", "asked_gpus": gpus(spec.gang.gpu_share().0) })
         }
-        Reason::TopologyUnsatisfied { level } => json!({ "level": level.as_str() }),
-        Reason::Reserved { from } => json!({ "at_s": Seconds::from(from) }),
-        Reason::DeadlineUnreachable { eta } => json!({ "at_s": Seconds::from(eta) }),
-        Reason::WaitingForPreemption { victims } => json!({ "victims": victims }),
-        Reason::AwaitingNodes { eta } => json!({ "at_s": Seconds::from(eta) }),
-        Reason::Ceiling { bound } => json!({ "bound": bound.as_str() }),
-        Reason::Stockout { offering, until } | Reason::AwaitingProbe { offering, until } => {
-            json!({ "offering": offering_name(state, offering.index()), "until_s": Seconds::from(until) })
-        }
-        Reason::LaunchRefused { offering, error, until } => {
-            json!({ "offering": offering_name(state, offering.index()), "error": error, "until_s": Seconds::from(until) })
-        }
-        Reason::BehindInQueue { position } => json!({ "position": position }),
-        Reason::BackOff { until }
-        | Reason::Budget { until }
-        | Reason::WaitingByDesign { until }
-        | Reason::BurstIsNoise { until }
-        | Reason::ReservationDelayed { until } => json!({ "until_s": Seconds::from(until) }),
-        Reason::PreemptedBy { queue } | Reason::QuotaReclaimed { queue } => {
-            json!({ "queue": state.queues().get(queue).map(|q| q.path.as_str()) })
-        }
+        _ => Value::Null,
+    }
+}
+
+fn figures(reason: Reason, state: &State, job: Option<JobId>, named: Option<&str>) -> Map<String, Value> {
+    let mut figures = own_figures(reason, named);
+    let more = match reason {
         Reason::BuyingPaused { until } => braked(state.brake(&Brake::Buying), until),
         Reason::AdmissionPaused { until } => braked(state.brake(&Brake::Admission), until),
         Reason::PreemptionPaused { until } => braked(state.brake(&Brake::Preemption), until),
         Reason::QueueHeld { until } => {
             let queue = job.and_then(|job| state.job(job)).map(|(row, _)| row.queue);
-            braked(queue.and_then(|queue| state.queue_brake(queue)).map(|(_, order)| order), until)
-        }
-        Reason::PoolDraining { pool, until } => {
-            let name = state.policy().and_then(|p| p.pools.get(pool.index())).map(|pool| pool.name.as_str());
-            let mut figures = braked(state.pool_brake(pool).map(|(_, order)| order), until);
-            figures["pool"] = json!(name);
+            let mut figures = braked(queue.and_then(|queue| state.queue_brake(queue)).map(|(_, order)| order), until);
+            figures["queue"] = json!(held_queue(state, job));
             figures
         }
-        Reason::MaxRun { limit } => json!({ "limit_s": Seconds::from(limit) }),
-        Reason::Lingering { idle } => json!({ "idle_s": Seconds::from(idle) }),
-        Reason::ExitCode { code } => json!({ "exit_code": code }),
-        Reason::StartFailures { starts } => json!({ "starts": starts }),
-        Reason::NoProgress { reclaims } => json!({ "reclaims": reclaims }),
-        Reason::ForbiddenTier { queue } => {
-            let path = state.queues().get(queue).map(|q| q.path.as_str());
-            json!({ "queue": path, "tiers": tiers_of(queue, state) })
-        }
-        Reason::KeptForAnother { job, from } => {
-            // Its name is its tenant's.
-            let queue = state.job(job).and_then(|(row, _)| state.queues().get(row.queue)).map(|q| q.path.as_str());
-            json!({ "job": job.to_string(), "queue": queue, "until_s": Seconds::from(from) })
-        }
-        Reason::TooManyQueues { most } => json!({ "most_queues": most }),
-        Reason::TenantFull { bound, most } => json!({ "bound": bound.as_str(), "most": most }),
-        Reason::NodeBeyondBudget { least, budget } => {
-            json!({ "least_usd_per_hour": dollars(least), "budget_usd": dollars(budget) })
-        }
-        Reason::OwnedNodesFull { pool, nodes, gpus, foreign } => {
-            let name = state.policy().and_then(|p| p.pools.get(pool.index())).map(|pool| pool.name.as_str());
-            let by = foreign_pods(pool, state);
-            json!({ "pool": name, "nodes": nodes, "gpus": gpus, "foreign_gpus": foreign, "foreign_pods": by })
-        }
-        Reason::BeyondBudget { least, budget, bound } => json!({
-            "least_usd_per_hour": dollars(least), "budget_usd": dollars(budget), "bound": bound.map(Bound::as_str)
-        }),
-        Reason::Conflict
-        | Reason::UnknownQueue
-        | Reason::ForbiddenQueue
-        | Reason::Misconfigured
-        | Reason::NoMatchingPool
-        | Reason::ExceedsCeiling
-        | Reason::NothingIdle
-        | Reason::Starting
-        | Reason::Moved
-        | Reason::Overran
-        | Reason::Hurried
-        | Reason::NodeHung
-        | Reason::Scaled
-        | Reason::Reclaimed
-        | Reason::NodeLost
-        | Reason::StartTimeout
-        | Reason::Asked
-        | Reason::DeadlineOnlyCounted
-        | Reason::Grows => json!({}),
+        Reason::PoolDraining { pool, until } => braked(state.pool_brake(pool).map(|(_, order)| order), until),
+        Reason::ForbiddenTier { queue } => json!({ "tiers": tiers_of(queue, state) }),
+        Reason::OwnedNodesFull { pool, .. } => json!({ "foreign_pods": foreign_pods(pool, state) }),
+        _ => job
+            .and_then(|job| state.job(job))
+            .map_or(Value::Null, |(row, spec)| bounds_of_job(reason, state, row, spec)),
     };
-    match value {
-        Value::Object(map) => map,
-        _ => Map::new(),
+    if let Value::Object(more) = more {
+        figures.extend(more);
     }
+    figures
 }

@@ -56,8 +56,10 @@ fn node_reserve(view: &NodeReserveView) -> Event {
 /// # Errors
 /// When the document contradicts itself or the policy; the field is named.
 pub fn engine(document: &StateDocument, mut policy: Policy) -> Result<Loaded, DocumentFault> {
-    // Whoever wrote the state down says that the queues have taken these jobs.
-    policy.admit_recorded_tiers();
+    // Whoever wrote the state down by hand says that the queues have taken these jobs. What an engine wrote says which it had taken.
+    if document.memory.is_none() {
+        policy.admit_recorded_tiers();
+    }
     let told = Told::read(document)?;
     let mut building = Building {
         document,

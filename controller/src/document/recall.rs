@@ -77,6 +77,10 @@ impl Building<'_> {
                 with(&mut self.loaded.engine, |machine| machine.recall_price(id, price));
             }
         }
+        // Before the jobs: whether one is held depends on prices.
+        for view in document.offerings.iter().flatten() {
+            self.recall_offering(view);
+        }
         for (at, view) in document.jobs.iter().enumerate() {
             let Some(&id) = self.jobs.get(&at).filter(|_| !view.phase.terminal()) else { continue };
             self.recall_counts(id, view);
@@ -86,9 +90,6 @@ impl Building<'_> {
             if let Some(memory) = view.service.as_ref().and_then(|service| service.memory.as_ref()) {
                 self.recall_service(at, id, memory)?;
             }
-        }
-        for view in document.offerings.iter().flatten() {
-            self.recall_offering(view);
         }
         match &document.memory {
             Some(memory) => self.recall_state(memory),
@@ -231,9 +232,11 @@ impl Building<'_> {
             None => Urgency::Ordinary,
         };
         let streak = memory.streak.as_ref().map(|view| self.streak(view));
+        let held = if phase == Some(Phase::Held) { self.loaded.engine.why_impossible(id) } else { None };
         let edit = |row: &mut Job| {
             let started = row.alive();
             row.phase = phase.unwrap_or(row.phase);
+            row.reason = held.or(row.reason);
             row.since = memory.phase_since_s.map_or(row.since, Timestamp::from);
             row.kept = kept;
             row.reserved_until = memory.reserved_until_s.map(Timestamp::from);
@@ -302,12 +305,15 @@ impl Building<'_> {
     /// The phase of a job that holds no places, which no history brings it to. `None`: it is there already.
     fn phase(&self, path: &str, id: JobId, view: &JobView, memory: &JobMemory) -> Result<Option<Phase>, DocumentFault> {
         let was = self.loaded.engine.state().job(id).map(|(row, _)| row.phase);
-        Ok(match (view.phase, was) {
-            (JobPhase::Queued, Some(Phase::New)) => Some(Phase::Queued),
-            (JobPhase::BackingOff, Some(Phase::New)) => {
-                memory.pauses_until_s.map(|until| Phase::BackingOff { until: until.into() })
-            }
-            (JobPhase::Ended, Some(Phase::New)) => match &memory.end {
+        // A replica begins in its queue.
+        if !matches!(was, Some(Phase::New | Phase::Queued)) {
+            return Ok(None);
+        }
+        Ok(match view.phase {
+            JobPhase::Queued => Some(Phase::Queued),
+            JobPhase::Held => Some(Phase::Held),
+            JobPhase::BackingOff => memory.pauses_until_s.map(|until| Phase::BackingOff { until: until.into() }),
+            JobPhase::Ended => match &memory.end {
                 Some(end) => Some(Phase::Ended { how: self.ending(&format!("{path}.end"), end)? }),
                 None => None,
             },

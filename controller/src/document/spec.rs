@@ -117,6 +117,8 @@ fn gang(at: usize, view: &JobView) -> Result<Gang, DocumentFault> {
     };
     let workers = match (view.workers, view.gpus) {
         (Some(workers), _) => workers,
+        // What an engine wrote says how many workers there are, but for a gang that may span nodes.
+        (None, 1) if share == 1000 && view.attempt.is_some() => return Ok(Gang::Spanning { gpus: 1, per_gpu: ask }),
         (None, 0 | 1) => 1,
         (None, gpus) if share == 1000 => return Ok(Gang::Spanning { gpus, per_gpu: ask }),
         (None, gpus) => gpus,
@@ -174,6 +176,9 @@ mod tests {
             assert_eq!(found, wanted, "{gpus} {workers:?} {milli:?}");
         }
         assert!(matches!(written(12, None, None), Ok(Gang::Spanning { gpus: 12, .. })));
+        let exported = serde_json::json!({ "job": "a", "queue": "q", "gpus": 1, "phase": "queued", "attempt": 0 });
+        let exported: JobView = serde_json::from_value(exported).expect("a job");
+        assert!(matches!(gang(0, &exported), Ok(Gang::Spanning { gpus: 1, .. })));
     }
 
     #[test]

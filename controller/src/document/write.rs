@@ -2,7 +2,8 @@
 //!
 //! Never: keeps anything, or changes the engine.
 
-use super::reason::reason_view;
+use super::lacks::Holders;
+use super::reason::{reason_view, reason_with_holders};
 use crate::show::figures::short;
 use forebay_engine::engine::Engine;
 use forebay_kernel::catalog::CapacityType;
@@ -10,6 +11,7 @@ use forebay_kernel::decision::Outcome;
 use forebay_kernel::ids::{JobId, PoolId, QueueId, QuotaId};
 use forebay_kernel::job::{Gang, JobSpec, Service, WorkerAsk};
 use forebay_kernel::policy::{Policy, QueueRule, Undeclared};
+use forebay_kernel::reason::Reason;
 use forebay_kernel::state::brakes::{Brake, BrakeOrder};
 use forebay_kernel::state::jobs::Job;
 use forebay_kernel::state::nodes::{Node, NodePhase, OfferingRow};
@@ -52,6 +54,21 @@ pub fn job(engine: &Engine, id: JobId) -> Option<JobView> {
     Some(job_view(engine, row, spec))
 }
 
+/// A job by its id, with who holds what it lacks: for those who may see everybody's queues.
+#[must_use]
+pub fn job_with_holders(engine: &Engine, id: JobId) -> Option<JobView> {
+    let view = job(engine, id)?;
+    let reason = reason_of(engine, engine.state().job(id)?.0);
+    let reason = reason.map(|reason| reason_with_holders(reason, engine.state(), id, &mut Holders::default()));
+    Some(JobView { reason, ..view })
+}
+
+/// Why a job waits, was stopped or is over.
+fn reason_of(engine: &Engine, job: &Job) -> Option<Reason> {
+    let completed = JobPhase::from(&job.phase) == JobPhase::Completed;
+    if completed { None } else { engine.why(job.id).or(job.reason) }
+}
+
 /// A job from its row. Jobs that wait or are over carry their reason.
 #[must_use]
 pub fn job_view(engine: &Engine, job: &Job, spec: &JobSpec) -> JobView {
@@ -65,7 +82,7 @@ pub fn job_view(engine: &Engine, job: &Job, spec: &JobSpec) -> JobView {
         || phase != JobPhase::Rejected
         || state.queues().get(job.queue).is_some_and(|queue| queue.rule.is_some());
     let tier = state.policy().filter(|_| has_tier).and_then(|p| p.tiers.get(job.tier.index())).map(|t| t.name.clone());
-    let reason = if phase == JobPhase::Completed { None } else { engine.why(job.id).or(job.reason) };
+    let reason = reason_of(engine, job);
     JobView {
         job: job.id.to_string(),
         subject: Some(spec.subject.clone()),

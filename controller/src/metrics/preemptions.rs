@@ -192,7 +192,19 @@ mod tests {
     fn status(kind: StatusKind, reason: Option<Reason>) -> Status {
         let (tenant, subject) = (String::new(), String::new());
         let (at, attempt) = (Timestamp(1), Attempt(3));
-        Status { number: 1, at, tenant, subject, job: Some(JobId(12)), attempt, seq: 1, kind, reason, run: None }
+        Status {
+            number: 1,
+            at,
+            tenant,
+            subject,
+            job: Some(JobId(12)),
+            attempt,
+            seq: 1,
+            kind,
+            reason,
+            named: None,
+            run: None,
+        }
     }
 
     #[test]

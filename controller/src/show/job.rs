@@ -162,6 +162,9 @@ pub fn text(record: &JobRecord, paint: Paint) -> String {
     if !statuses.is_empty() {
         parts.push(statuses_table(statuses, paint));
     }
+    if let Some(service) = &view.of {
+        parts.push(format!("charged to its service, {service}:"));
+    }
     if !cost.rows.is_empty() {
         parts.push(cost_table(cost, paint));
     }

@@ -31,6 +31,8 @@ pub fn jobs(list: &[JobView], now: Seconds, columns: &ShownColumns, paint: Paint
         .where_it_fits()
         .left("WHY", |job| job.reason.as_ref().map(|r| r.code.clone()).unwrap_or_default())
         .where_it_fits()
+        .left("IN WORDS", |job| job.reason.as_ref().map(|r| short(&r.message, 120)).unwrap_or_default())
+        .where_it_fits()
         .left("TENANT", |job| short(job.tenant.as_deref().unwrap_or("-"), 24))
         .where_asked()
         .right("PRIORITY", |job| job.priority.to_string())

@@ -131,6 +131,9 @@ pub struct Status {
     pub kind: StatusKind,
     /// Why.
     pub reason: Option<Reason>,
+    /// What the reason names: [`State::named_by`](crate::state::State::named_by), as it was then.
+    #[serde(skip)]
+    pub named: Option<Box<str>>,
     /// Where its run is or was. `None`: it has none, or this is not said of one.
     #[serde(skip)]
     pub run: Option<Box<RunFacts>>,

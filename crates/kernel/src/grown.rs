@@ -296,6 +296,8 @@ pub(crate) enum StateTerm {
     Brake(Brake, BrakeOrder),
     /// Durations by family, of [`State::observed`]: one of them, the completion that was its last, and its counts by bucket.
     Family(FamilyOfWork, u64, Vec<(u8, u32)>),
+    /// [`crate::effect::Status::named`], of the status with this number.
+    StatusNamed(u64, Box<str>),
 }
 
 impl Grown for State {
@@ -316,6 +318,8 @@ impl Grown for State {
         let ledger = account.into_iter().chain(foreign);
         let runs =
             self.stream.iter().filter_map(|status| Some(StateTerm::StatusRun(status.number, status.run.clone()?)));
+        let named =
+            self.stream.iter().filter_map(|status| Some(StateTerm::StatusNamed(status.number, status.named.clone()?)));
         let reserves = self.node_reserves.iter().map(|(of, reserve)| StateTerm::NodeReserve(of.clone(), *reserve));
         let families = self.observed.all_families();
         let families = families.map(|(of, last, counts)| StateTerm::Family(of, last, counts.collect()));
@@ -332,6 +336,7 @@ impl Grown for State {
             .chain(self.billing.iter().flat_map(|billing| billing_terms(billing)))
             .chain(self.brakes.iter().map(|(brake, order)| StateTerm::Brake(brake.clone(), order.clone())))
             .chain(families)
+            .chain(named)
             .collect()
     }
 
@@ -365,6 +370,11 @@ impl Grown for State {
             StateTerm::StatusRun(number, run) => {
                 if let Ok(at) = self.stream.binary_search_by_key(&number, |status| status.number) {
                     self.stream[at].run = Some(run);
+                }
+            }
+            StateTerm::StatusNamed(number, name) => {
+                if let Ok(at) = self.stream.binary_search_by_key(&number, |status| status.number) {
+                    self.stream[at].named = Some(name);
                 }
             }
             StateTerm::NodeReserve(of, reserve) => self.recall_node_reserve(&of, reserve),
@@ -433,6 +443,7 @@ mod tests {
     use crate::policy::{
         BillingRule, Policy, Pool, PreemptWithin, QueueOrder, QueueRule, Reclaim, Watermarks, WhenImpossible,
     };
+    use crate::reason::Reason;
     use crate::state::allowances::{Allowance, AllowanceReservation};
     use crate::state::billing::{BilledPool, LedgerSlot, WorkKey};
     use crate::state::brakes::Brake;
@@ -565,7 +576,8 @@ mod tests {
             attempt: Attempt(1),
             seq: 1,
             kind: StatusKind::Started,
-            reason: None,
+            reason: Some(Reason::PreemptedBy { queue: QueueId(0) }),
+            named: Some("research".into()),
             run: Some(Box::new(run)),
         };
         state.stream.push_back(status);

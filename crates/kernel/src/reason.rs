@@ -490,7 +490,9 @@ impl fmt::Display for Reason {
             Reason::UnknownQueue => {
                 f.write_str("the queue is not declared: declare it under `queues`, or send to one that is")
             }
-            Reason::ForbiddenQueue => f.write_str("the principal is not among the queue's `submitters`"),
+            Reason::ForbiddenQueue => f.write_str(
+                "the principal is not among the queue's `submitters`: send to another queue, or have it added there",
+            ),
             Reason::Misconfigured => f.write_str("the specification contradicts itself: check gang, share and sharing"),
             Reason::NoMatchingPool => f.write_str(
                 "no offering of the queue's pools can hold one worker: ask for less, or add an instance type",
@@ -504,7 +506,7 @@ impl fmt::Display for Reason {
             Reason::WaitingForQuota { asked, available } => {
                 write!(f, "asks {asked} GPUs, its queue has {available} free: starts when runs under the same quota end")
             }
-            Reason::WaitingForPreemption { victims } => write!(f, "{victims} runs are being stopped for it"),
+            Reason::WaitingForPreemption { victims } => write!(f, "{victims} runs are being stopped for it: starts when they have saved and gone, within their grace"),
             Reason::StartTooLate { within } => {
                 write!(f, "it did not start within {within}: raise `start.within`, or let it wait (`whenLate`)")
             }
@@ -514,19 +516,28 @@ impl fmt::Display for Reason {
                      or raise it",
                 )
             }
-            Reason::Batched { running, .. } => write!(f, "{running} runs of its batch go on: it follows one of them"),
+            Reason::Batched { running, .. } => write!(
+                f,
+                "{running} runs of its batch go on: it follows one of them, or starts beside them when its queue's `start.within` is near"
+            ),
             Reason::WaitingByDesign { .. } => {
-                f.write_str("it may wait, and what it needs is expected to be free in time")
+                f.write_str(
+                    "it may wait, and what it needs is expected to be free in time: a shorter `start.within` has a node bought sooner",
+                )
             }
             Reason::BurstIsNoise { .. } => f.write_str(
-                "it may wait, and a node would come after the burst: bought for when its start target is near",
+                "it may wait, and a node would come after the burst: bought for when its start target is near, sooner with a shorter `start.within`",
             ),
             Reason::TopologyUnsatisfied { level } => {
                 write!(f, "nothing holds it within one {}: prefer it instead of requiring it", level.as_str())
             }
-            Reason::Reserved { .. } => f.write_str("what it asks for is kept for it until those who have it end"),
+            Reason::Reserved { .. } => f.write_str(
+                "what it asks for is kept for it until those who have it end: `expectedRun` or `maxRun` of theirs makes that known",
+            ),
             Reason::ReservationDelayed { .. } => {
-                f.write_str("those who have what is kept for it have not ended in time and may not be stopped")
+                f.write_str(
+                    "those who have what is kept for it have not ended in time and may not be stopped: `maxRun` bounds them, `stoppableBy` of their tier lets them be stopped",
+                )
             }
             Reason::QuotaReclaimed { .. } => f.write_str("its queue had borrowed, and the lender wants its quota back"),
             Reason::Overran => f.write_str("it was let in ahead of a reservation and did not end in time"),
@@ -534,14 +545,17 @@ impl fmt::Display for Reason {
             Reason::DeadlineUnreachable { .. } => {
                 f.write_str("its deadline cannot be met any more: it runs on ordinary capacity")
             }
-            Reason::NodeHung => f.write_str("another run on its node hung, and the node is given up"),
+            Reason::NodeHung => f.write_str("another run on its node hung, and the node is given up: it goes on elsewhere from what it has saved"),
             Reason::Scaled => f.write_str("its service needs fewer replicas"),
             Reason::AwaitingNodes { .. } => f.write_str("nodes for it are being bought or are booting"),
             Reason::Ceiling { bound } => {
                 write!(f, "`{}` is reached: starts when runs end, or raise it", bound.as_str())
             }
             Reason::Stockout { offering, .. } => {
-                write!(f, "nothing that fits is in stock; {offering} is tried again first")
+                write!(
+                    f,
+                    "nothing that fits is in stock; {offering} is tried again first: more instance types, zones or `buys: spot-then-on-demand` widen the choice"
+                )
             }
             Reason::Grows => {
                 f.write_str("there is room for more of its workers: it goes on with them from its checkpoint")
@@ -567,19 +581,24 @@ impl fmt::Display for Reason {
                     "its pool is drained and takes no work: `forebay undrain POOL` lets it go on, and `forebay brakes` says which",
                 )
             }
-            Reason::NothingIdle => f.write_str("its tier buys nothing and no idle capacity fits"),
-            Reason::BehindInQueue { position } => write!(f, "number {position} of those like it that wait (same queue, same demands)"),
-            Reason::BackOff { .. } => f.write_str("it failed and pauses before its next attempt"),
+            Reason::NothingIdle => f.write_str(
+                "its tier buys nothing and no idle capacity fits: starts when some is idle, or in a tier that buys (`buys`)",
+            ),
+            Reason::BehindInQueue { position } => write!(
+                f,
+                "number {position} of those like it that wait (same queue, same demands): starts in its turn, sooner with a higher `priority`"
+            ),
+            Reason::BackOff { .. } => f.write_str("it failed and pauses before its next attempt, as `retry.backoff` says"),
             Reason::Starting => f.write_str("its workers are being started"),
             Reason::PreemptedBy { .. } => f.write_str("stopped for a job of a higher tier or priority, or for a much shorter one of its queue"),
-            Reason::Reclaimed => f.write_str("the cloud took back a node under it"),
+            Reason::Reclaimed => f.write_str("the cloud took back a node under it: it goes on from what it has saved (`spot: false` keeps it off spot)"),
             Reason::Shrunk { workers } => write!(f, "workers were taken from it: it runs on with {workers}"),
             Reason::Moved => f.write_str("moved to cheaper capacity, from its checkpoint on"),
-            Reason::NodeLost => f.write_str("a node under it failed"),
-            Reason::StartTimeout => f.write_str("its workers did not start in time"),
+            Reason::NodeLost => f.write_str("a node under it failed: it goes on elsewhere from what it has saved"),
+            Reason::StartTimeout => f.write_str("its workers did not start in time: look at its image and nodes, or raise `lifecycle.startTimeout`"),
             Reason::MaxRun { limit } => write!(f, "it ran longer than {limit}: raise `maxRun`"),
-            Reason::Lingering { idle } => write!(f, "its GPUs were idle for {idle}"),
-            Reason::ExitCode { code } => write!(f, "exit code {code}, no retries left"),
+            Reason::Lingering { idle } => write!(f, "its GPUs were idle for {idle}: let it end when its work is done, or raise `lifecycle.lingerAfter`"),
+            Reason::ExitCode { code } => write!(f, "exit code {code}, no retries left: see its logs, or raise `retry.attempts`"),
             Reason::Asked => f.write_str("its submitter cancelled it"),
             Reason::StartFailures { starts } => write!(
                 f,

@@ -1,12 +1,14 @@
 //! One status as it is sent: what became of a job, as a CloudEvent.
 //!
-//! Its id is `<journal>-<number>`, where a journal is its UUID and from the first restore on its incarnation,, so that a consumer can tell one journal's stream from another's.
+//! Its id is `<journal>-<number>`, where a journal is its UUID and from the first restore on its incarnation, so that a consumer can tell one journal's stream from another's.
 //! Never: a file, or a status that is not durable. Whoever writes the stream sees to that.
 
+use crate::document::reason::{Words, figures};
 use forebay_kernel::effect::{RunNode, Status};
 use forebay_kernel::ids::{JobId, NodeId};
 use forebay_kernel::reason::Reason;
 use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
 use std::fmt::{Arguments, Display};
 
 /// A status as it is sent: a CloudEvent.
@@ -32,7 +34,7 @@ struct StatusData<'a> {
     attempt: u32,
     seq: u32,
     terminal: bool,
-    reason: Option<StatusReason>,
+    reason: Option<StatusReason<'a>>,
     #[serde(rename = "exitCode", skip_serializing_if = "Option::is_none")]
     exit_code: Option<i32>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -63,9 +65,17 @@ impl<'a> StatusNode<'a> {
 }
 
 #[derive(Serialize)]
-struct StatusReason {
+struct StatusReason<'a> {
     code: &'static str,
-    text: Text<Reason>,
+    text: Text<Words<'a>>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    figures: Map<String, Value>,
+}
+
+impl<'a> StatusReason<'a> {
+    fn of(reason: Reason, named: Option<&'a str>) -> StatusReason<'a> {
+        StatusReason { code: reason.code(), text: Text(Words { reason, named }), figures: figures(reason, named) }
+    }
 }
 
 /// Text that is put together as it is written.
@@ -107,7 +117,7 @@ pub fn write_event(out: &mut Vec<u8>, status: &Status, journal: impl Display) {
             attempt: status.attempt.0,
             seq: status.seq,
             terminal: status.kind.terminal(),
-            reason: status.reason.map(|reason| StatusReason { code: reason.code(), text: Text(reason) }),
+            reason: status.reason.map(|reason| StatusReason::of(reason, status.named.as_deref())),
             exit_code: status.run.as_ref().and_then(|run| run.exit_code),
             nodes: status.run.iter().flat_map(|run| &run.nodes).map(StatusNode::of).collect(),
             more_nodes: status.run.as_ref().map(|run| run.more).filter(|more| *more > 0),
@@ -122,9 +132,9 @@ mod tests {
     use super::*;
     use forebay_kernel::catalog::CapacityType;
     use forebay_kernel::effect::{RunFacts, StatusKind};
-    use forebay_kernel::ids::Attempt;
+    use forebay_kernel::ids::{Attempt, QueueId};
     use forebay_kernel::units::Timestamp;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     fn status() -> Status {
         let node = RunNode {
@@ -143,6 +153,7 @@ mod tests {
             seq: 3,
             kind: StatusKind::Failed,
             reason: Some(Reason::ExitCode { code: 2 }),
+            named: None,
             run: Some(Box::new(RunFacts { attempt: Attempt(1), nodes: vec![node], more: 3, exit_code: Some(2) })),
         }
     }
@@ -154,12 +165,20 @@ mod tests {
         assert_eq!(event["id"], "00000000-0000-0000-0000-000000000000-7");
         assert_eq!(event["type"], "status.failed");
         assert_eq!(event["time"], "2026-10-26T07:33:20.007Z");
-        assert_eq!(event["data"]["reason"], json!({"code": "ExitCode", "text": "exit code 2, no retries left"}));
+        assert_eq!(
+            event["data"]["reason"],
+            json!({"code": "ExitCode", "text": "exit code 2, no retries left: see its logs, or raise `retry.attempts`", "figures": {"exit_code": 2}})
+        );
         assert_eq!((&event["data"]["terminal"], &event["data"]["seq"]), (&json!(true), &json!(3)));
         let node = json!({"node": "node-4", "instance": "i-1", "instanceType": "p5.48xlarge", "capacityType": "spot"});
         let data = &event["data"];
         assert_eq!((&data["nodes"], &data["moreNodes"], &data["exitCode"]), (&json!([node]), &json!(3), &json!(2)));
         assert!(!text.contains('\n'));
+        let reason = Some(Reason::PreemptedBy { queue: QueueId(3) });
+        let named = cloud_event(&Status { reason, named: Some("prod/search".into()), ..status() }, "j");
+        let reason = &serde_json::from_str::<Value>(&named).unwrap()["data"]["reason"];
+        assert_eq!(reason["figures"], json!({"queue": "prod/search"}));
+        assert!(reason["text"].as_str().unwrap().contains("`prod/search`"), "{named}");
         let bare = cloud_event(&Status { run: None, ..status() }, "j");
         assert!(["nodes", "moreNodes", "exitCode"].iter().all(|name| !bare.contains(name)), "{bare}");
     }

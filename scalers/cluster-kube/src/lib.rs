@@ -44,4 +44,4 @@ pub use names::{RunId, WorkerId, journal_label};
 pub use request::{GangRequest, GangStart, RunToken};
 pub use settings::{KubeRateSettings, KubeSettings};
 pub use trial::TrialPod;
-pub use view::EngineView;
+pub use view::{AdoptedWait, EngineView};

@@ -141,6 +141,7 @@ mod tests {
             seq,
             kind,
             reason: None,
+            named: None,
             run: None,
         }
     }

@@ -69,15 +69,25 @@ fn what_a_changed_policy_makes_impossible_is_held_and_told_and_goes_on_when_it_i
     assert_eq!(codes, ["ExceedsMaxQuota", "ExceedsMaxQuota", "UnknownQueue"]);
     let why = server.ask(folder.path(), &["why", "two"]);
     assert!(why.out.contains("asks 8 GPUs") && why.out.contains("is 4"), "{}", why.out);
-    let (_, statuses) = server.send("GET", "/v1/jobs/three/events?follow=false", &[], &[]);
-    let kinds: Vec<Value> = statuses.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    let last = kinds.last().expect("a status");
+    let last_of = |job: &str| {
+        let (_, statuses) = server.send("GET", &format!("/v1/jobs/{job}/events?follow=false"), &[], &[]);
+        let kinds: Vec<Value> = statuses.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        kinds.last().cloned().expect("a status")
+    };
+    let last = last_of("two");
+    assert_eq!(last["data"]["reason"]["figures"], json!({"asked_gpus": 8, "most_gpus": 4}), "{last}");
+    let last = last_of("three");
     assert_eq!((&last["type"], &last["data"]["reason"]["code"]), (&json!("status.held"), &json!("UnknownQueue")));
     let (_, figures) = server.send("GET", "/metrics", &[], &[]);
     assert!(figures.contains("forebay_jobs{state=\"held\"} 3"), "{figures}");
     // A job that comes under this policy is rejected at once.
     let (_, answer) = server.post(&job("four", "search"));
     assert!(answer.to_string().contains("UnknownQueue"), "{answer}");
+    assert_eq!(answer["rejected"][0]["figures"]["queue"], "search", "{answer}");
+    let (_, answer) = server.post(&job("five", "vision"));
+    let figures = &answer["rejected"][0]["figures"];
+    assert_eq!((&figures["asked_gpus"], &figures["limit_gpus"]), (&json!(8), &json!(4)), "{answer}");
+    assert_eq!(figures["bound"], "quota of vision", "{answer}");
     server.kill();
 
     let server = start(folder.path(), WIDE);

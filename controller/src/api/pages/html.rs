@@ -86,8 +86,6 @@ pub(super) struct Cell {
     pub text: String,
     /// Its class: `n` for a figure, else what it is in the style.
     pub class: String,
-    /// What it says to who stays over it.
-    pub title: String,
     /// Where it leads.
     pub link: String,
     /// Its value for a plot.
@@ -115,9 +113,7 @@ impl Cell {
     fn write(&self, heading: &str, out: &mut String) {
         let _ = write!(out, "<td role=\"cell\" data-h=\"{}\"", escaped(heading));
         let time = self.time.map_or_else(String::new, |time| time.to_string());
-        for (name, value) in
-            [("class", &self.class), ("title", &self.title), ("data-v", &self.value), ("data-t", &time)]
-        {
+        for (name, value) in [("class", &self.class), ("data-v", &self.value), ("data-t", &time)] {
             if !value.is_empty() {
                 let _ = write!(out, " {name}=\"{}\"", escaped(value));
             }
@@ -220,8 +216,7 @@ mod tests {
     #[test]
     fn whatever_comes_in_is_text() {
         let bad = "\"><script>alert('x')</script>\u{202e}&";
-        let cell =
-            Cell { title: bad.into(), link: bad.into(), value: bad.into(), class: bad.into(), ..Cell::text(bad) };
+        let cell = Cell { link: bad.into(), value: bad.into(), class: bad.into(), ..Cell::text(bad) };
         let table = Table {
             caption: bad.into(),
             detail: bad.into(),
@@ -234,6 +229,6 @@ mod tests {
         tiles(&mut body, &[Tile { name: "Spend", value: bad.into(), detail: bad.into() }]);
         let page = document(&Page { name: "Now", detail: bad, reload_s: None }, &body);
         assert!(!page.contains("<script>") && !page.contains("'x'") && !page.contains('\u{202e}'), "{page}");
-        assert_eq!(page.matches("alert(&#39;x&#39;)").count(), 15, "{page}");
+        assert_eq!(page.matches("alert(&#39;x&#39;)").count(), 14, "{page}");
     }
 }

@@ -25,8 +25,12 @@ pub(super) const PAGES: [(&str, &str); 2] = [("Now", "/"), ("Money", "/money")];
 const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; \
      form-action 'self'";
 
+/// A style without rules. A page loads it before it loads itself again: where nobody answers, it stays and says so.
+const ALIVE: &str = "alive.css";
+
 /// What pages load, by name.
-const ASSETS: [(&str, &str, &str); 5] = [
+const ASSETS: [(&str, &str, &str); 6] = [
+    (ALIVE, "text/css; charset=utf-8", "/* The controller answers. */\n"),
     ("page.css", "text/css; charset=utf-8", include_str!("assets/page.css")),
     ("page.js", "text/javascript; charset=utf-8", include_str!("assets/page.js")),
     ("uplot.css", "text/css; charset=utf-8", include_str!("assets/uplot.css")),
@@ -40,12 +44,10 @@ pub(super) async fn asset(Name(name): Name) -> Result<Response, ApiError> {
     let (_, kind, text) = found.ok_or_else(|| {
         ApiError::not_found("NoSuchPath", "there is no such file", "see docs/API.md for what there is")
     })?;
-    // Pages name them with the version of this program.
-    let headers = [
-        (header::CONTENT_TYPE, *kind),
-        (header::CACHE_CONTROL, "max-age=3600"),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    ];
+    // Pages name the others with the version of this program.
+    let cached = if name == ALIVE { "no-store" } else { "max-age=3600" };
+    let headers =
+        [(header::CONTENT_TYPE, *kind), (header::CACHE_CONTROL, cached), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
     Ok((headers, *text).into_response())
 }
 

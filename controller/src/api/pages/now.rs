@@ -16,11 +16,13 @@ use crate::document::write::{self, QueueCounts};
 use crate::show::figures::{count, gpus, length, number, percent, short, usd};
 use crate::sources::registry::{SourceView, SourcesView};
 use axum::extract::State;
-use axum::response::Response;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
 use forebay_engine::engine::Engine;
 use forebay_kernel::effect::Status;
 use forebay_kernel::state::State as EngineState;
 use forebay_kernel::units::{Rate, Span, Timestamp};
+use forebay_wire::document::reason::Words;
 use forebay_wire::document::views::{BrakeView, JobView, QueueView, Summary};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -74,14 +76,24 @@ struct NodeGroup {
     price: Rate,
 }
 
-pub(in crate::api) async fn page(State(api): State<Api>, Browser(who): Browser) -> Result<Response, ApiError> {
+pub(in crate::api) async fn page(State(api): State<Api>, Browser(who): Browser) -> Response {
+    made(&api, &who).await.map_or_else(tried_again, answer)
+}
+
+/// An error in the place of a page that is left open: the browser asks again by itself, as the page would have.
+fn tried_again(error: ApiError) -> Response {
+    ([(header::REFRESH, RELOAD_S.to_string())], error).into_response()
+}
+
+async fn made(api: &Api, who: &Arc<Who>) -> Result<String, ApiError> {
     let sources = if who.operates() { api.sources.view(&api.handle) } else { SourcesView::default() };
-    let OwnSummary { summary, .. } = summary_for(&api, &who).await?;
-    let judge = Arc::clone(&who);
-    let mut overview = api.ask(&who, move |engine, _| overview(engine, &judge)).await?;
-    overview.recent = recent(&api, &who, MOST_RECENT).await?;
-    let jobs = first_jobs(&api, &who, SHOWN).await?;
-    Ok(answer(html(&summary, &overview, &sources, &jobs)))
+    let mut summary = summary_for(api, who).await?;
+    let judge = Arc::clone(who);
+    let mut overview = api.ask(who, move |engine, _| overview(engine, &judge)).await?;
+    overview.recent = recent(api, who, MOST_RECENT).await?;
+    let (jobs, cut) = first_jobs(api, who, SHOWN).await?;
+    summary.cut = summary.cut.or(cut);
+    Ok(html(&summary, &overview, &sources, &jobs, jiff::Timestamp::now()))
 }
 
 fn overview(engine: &Engine, who: &Who) -> Overview {
@@ -150,8 +162,15 @@ fn node_groups(state: &EngineState) -> BTreeMap<NodeGroupKey, NodeGroup> {
     groups
 }
 
-fn html(summary: &Summary, overview: &Overview, sources: &SourcesView, jobs: &[JobView]) -> String {
+fn html(
+    own: &OwnSummary,
+    overview: &Overview,
+    sources: &SourcesView,
+    jobs: &[JobView],
+    made: jiff::Timestamp,
+) -> String {
     let mut body = String::with_capacity(16 * 1024);
+    let summary = &own.summary;
     let nodes = summary.reserved_nodes + summary.spot_nodes + summary.on_demand_nodes + summary.owned_nodes;
     let kinds = [
         (summary.spot_nodes, "spot"),
@@ -163,16 +182,17 @@ fn html(summary: &Summary, overview: &Overview, sources: &SourcesView, jobs: &[J
     let there = kinds.iter().filter(|(nodes, _)| *nodes > 0).map(|(nodes, kind)| format!("{} {kind}", count(*nodes)));
     let by_kind = there.collect::<Vec<_>>().join(", ");
     let over = format!("{} failed, {} cancelled, {} rejected", summary.failed, summary.cancelled, summary.rejected);
+    let not_all = if own.cut.is_some() { "not all were looked at: forebay jobs" } else { "" };
     let tile = |name, value, detail| Tile { name, value, detail };
     let spend = format!("{} USD/h", number(summary.spend_usd_per_hour, 2));
     tiles(
         &mut body,
         &[
-            tile("Queued", count(summary.queued), String::new()),
-            tile("Running", count(summary.running), String::new()),
+            tile("Queued", counted(own, summary.queued), not_all.to_owned()),
+            tile("Running", counted(own, summary.running), String::new()),
             tile("Nodes", count(nodes), by_kind),
             tile("Spend", spend, format!("{} so far", usd(summary.cost_usd))),
-            tile("Completed", count(summary.completed), over),
+            tile("Completed", counted(own, summary.completed), over),
         ],
     );
     if !summary.brakes.is_empty() {
@@ -188,9 +208,14 @@ fn html(summary: &Summary, overview: &Overview, sources: &SourcesView, jobs: &[J
     if !overview.recent.is_empty() {
         recent_table(Timestamp(summary.now_s.0), &overview.recent).write(&mut body);
     }
-    jobs_table(summary, jobs).write(&mut body);
-    let detail = format!("policy {}", summary.policy);
+    jobs_table(own, jobs).write(&mut body);
+    let detail = format!("policy {}, as of {}", summary.policy, made.strftime("%Y-%m-%d %H:%M:%S UTC"));
     document(&Page { name: "Now", detail: &detail, reload_s: Some(RELOAD_S) }, &body)
+}
+
+/// A number of jobs, which is the least that there are where not all were looked at.
+fn counted(own: &OwnSummary, jobs: u64) -> String {
+    if own.cut.is_some() { format!("at least {}", count(jobs)) } else { count(jobs) }
 }
 
 /// Who waits where, and why in a sentence.
@@ -240,28 +265,30 @@ fn nodes_table(nodes: &BTreeMap<NodeGroupKey, NodeGroup>) -> Table {
 
 /// What happened to jobs last.
 fn recent_table(now: Timestamp, recent: &[Arc<Status>]) -> Table {
+    let why = |status: &Status| {
+        let words = status.reason.map(|reason| Words { reason, named: status.named.as_deref() });
+        words.map(|words| short(&words.to_string(), 300)).unwrap_or_default()
+    };
     let row = |status: &Arc<Status>| {
         [
             Cell::figure(length(now.since(status.at).0)),
             Cell::text(short(&status.subject, 60)),
             Cell::coloured(status.kind.as_str()),
-            Cell {
-                class: "why".to_owned(),
-                ..Cell::text(status.reason.map(|reason| short(&reason.to_string(), 300)).unwrap_or_default())
-            },
+            Cell { class: "why".to_owned(), ..Cell::text(why(status)) },
         ]
     };
     Table::new("What happened last", ["Ago", "Subject", "What", "Why"], recent.iter().map(row))
 }
 
-fn jobs_table(summary: &Summary, jobs: &[JobView]) -> Table {
-    let caption =
-        format!("{} of {} jobs; those that are not over come first", count(jobs.len() as u64), count(summary.jobs));
+fn jobs_table(own: &OwnSummary, jobs: &[JobView]) -> Table {
+    let summary = &own.summary;
+    let (shown, all) = (count(jobs.len() as u64), counted(own, summary.jobs));
+    let caption = format!("{shown} of {all} jobs; those that are not over come first");
     let headings = ["Job", "Subject", "Queue", "Tier", "GPUs", "Phase", "For", "Why"];
     let row = |job: &JobView| {
         let since = job.since_s.map_or(0, |at| summary.now_s.0.saturating_sub(at.0));
         let share = f64::from(job.gpus) * f64::from(job.gpu_milli.unwrap_or(1000)) / 1000.0;
-        let (code, message) = job.reason.as_ref().map(|r| (r.code.clone(), r.message.clone())).unwrap_or_default();
+        let why = job.reason.as_ref().map(|reason| format!("{}: {}", reason.code, short(&reason.message, 300)));
         [
             Cell::text(&job.job),
             Cell::text(short(job.subject.as_deref().unwrap_or("-"), 60)),
@@ -270,7 +297,7 @@ fn jobs_table(summary: &Summary, jobs: &[JobView]) -> Table {
             Cell::figure(gpus(share)),
             Cell::coloured(&job.phase.to_string()),
             Cell::figure(length(since)),
-            Cell { title: message, ..Cell::text(code) },
+            Cell { class: "why".to_owned(), ..Cell::text(why.unwrap_or_default()) },
         ]
     };
     Table::new(caption, headings, jobs.iter().map(row))
@@ -318,16 +345,21 @@ fn sources_table(found: &SourcesView) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::rows::ReadCut;
+    use forebay_kernel::ids::QueueId;
+    use forebay_kernel::reason::Reason;
 
     #[test]
     fn hostile_names_stay_text() {
         let job = serde_json::json!({ "job": "job-1", "subject": "<script>alert('x')</script>", "gpus": 1, "phase": "queued",
-            "queue": "\"><img src=x onerror=alert(1)>\u{202e}", "tier": "a&b" });
+            "queue": "\"><img src=x onerror=alert(1)>\u{202e}", "tier": "a&b",
+            "reason": { "code": "Stockout", "message": "tries <b> again", "figures": {}, "eta_s": null } });
         let job: JobView = serde_json::from_value(job).expect("a job");
         let brake =
             serde_json::json!({ "brake": "queue", "target": "<b>", "by": "<img", "why": "<script", "since_s": 0 });
         let brakes = vec![serde_json::from_value(brake).expect("a brake")];
         let summary = Summary { policy: "<b>".into(), brakes, ..Summary::default() };
+        let summary = OwnSummary { summary, cut: None };
         let queue = serde_json::json!({ "queue": "<b>", "declared": false, "tier": null, "waiting": 1, "running": 0, "over": 0,
             "gpusWaiting": 1.0, "quota": [] });
         let view = serde_json::from_value(queue).expect("a queue");
@@ -343,6 +375,7 @@ mod tests {
             seq: 0,
             kind: forebay_kernel::effect::StatusKind::Rejected,
             reason: None,
+            named: None,
             run: None,
         };
         let overview = Overview {
@@ -354,7 +387,8 @@ mod tests {
         let source = serde_json::json!({ "sources": [{ "name": "kafka:<b>", "direction": "in", "channels": [], "condition": "failing\"><img",
             "why": "topic <script>", "backlog": null, "backlogs": {}, "restarts": 0, "missed": 0, "remarks": [] }] });
         let sources: SourcesView = serde_json::from_value(source).expect("a source");
-        let page = html(&summary, &overview, &sources, &[job]);
+        let made = jiff::Timestamp::UNIX_EPOCH;
+        let page = html(&summary, &overview, &sources, &[job], made);
         for bad in ["<script>", "<img", "<b>", "\u{202e}", "a&b"] {
             assert!(!page.contains(bad), "{bad} in {page}");
         }
@@ -363,15 +397,56 @@ mod tests {
             "{page}"
         );
         assert!(
-            !html(&summary, &Overview::default(), &SourcesView::default(), &[]).contains("Backlog"),
+            !html(&summary, &Overview::default(), &SourcesView::default(), &[], made).contains("Backlog"),
             "who is no operator has none"
         );
         assert!(page.contains("&lt;script&gt;alert(&#39;x&#39;)"));
+        assert!(page.contains(">Stockout: tries &lt;b&gt; again</td>"), "the sentence is text: {page}");
+        assert!(page.contains("as of 1970-01-01 00:00:00 UTC"), "{page}");
         // On a narrow screen a cell says itself what it is.
         let cells = page.matches("<td ").count();
         assert_eq!(
             (page.matches("<td role=\"cell\" data-h=\"").count(), page.matches("<section ").count()),
             (cells, 6)
         );
+    }
+
+    #[test]
+    fn what_was_not_looked_at_is_not_counted_as_nothing() {
+        let page = |cut: Option<ReadCut>| {
+            let own = OwnSummary { summary: Summary::default(), cut };
+            html(&own, &Overview::default(), &SourcesView::default(), &[], jiff::Timestamp::UNIX_EPOCH)
+        };
+        let (all, some) = (page(None), page(Some(ReadCut::Time)));
+        assert!(all.contains("<dt>Queued</dt><dd>0<small></small>") && !all.contains("at least"), "{all}");
+        let queued = "<dt>Queued</dt><dd>at least 0<small>not all were looked at: forebay jobs</small>";
+        assert!(some.contains(queued) && some.contains("0 of at least 0 jobs"), "{some}");
+    }
+
+    #[test]
+    fn a_status_names_what_it_was_stopped_for() {
+        let status = Status {
+            number: 1,
+            at: Timestamp(0),
+            tenant: "default".into(),
+            subject: "train".into(),
+            job: None,
+            attempt: forebay_kernel::ids::Attempt(0),
+            seq: 0,
+            kind: forebay_kernel::effect::StatusKind::Preempted,
+            reason: Some(Reason::PreemptedBy { queue: QueueId(3) }),
+            named: Some("prod/search".into()),
+            run: None,
+        };
+        let mut text = String::new();
+        recent_table(Timestamp(0), &[Arc::new(status)]).write(&mut text);
+        assert!(text.contains("for a job of queue `prod/search`"), "{text}");
+    }
+
+    #[test]
+    fn a_page_that_could_not_be_made_is_asked_for_again() {
+        let response = tried_again(ApiError::new(503, "Stopped", "the controller has stopped", "start it again"));
+        let refresh = &response.headers()[header::REFRESH];
+        assert_eq!((response.status().as_u16(), refresh), (503, &header::HeaderValue::from(10)));
     }
 }

@@ -20,11 +20,14 @@ use backon::{ConstantBuilder, Retryable};
 use forebay_cluster_kube::adoption::WorkloadId;
 use forebay_cluster_kube::client::{CredentialSource, KubeClient, MachineCommand, task};
 use forebay_cluster_kube::machine::{KubeMachine, KubeReport};
-use forebay_cluster_kube::{EngineView, KubeSettings, RunId};
+use forebay_cluster_kube::{AdoptedWait, EngineView, KubeSettings, RunId};
+use forebay_engine::engine::Engine;
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::JobId;
+use forebay_kernel::reason::Reason;
 use forebay_kernel::units::Timestamp;
 use forebay_source::{Condition, Health};
+use forebay_wire::document::reason::Words;
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -36,6 +39,8 @@ const CONNECT_RETRY: Duration = Duration::from_secs(10);
 const MAILBOX_RETRY: Duration = Duration::from_millis(200);
 /// The engine's state is looked at so often at most. What is decided comes by itself; this is for what has been journaled.
 const VIEW_EVERY: Duration = Duration::from_millis(200);
+/// Why adopted objects wait is asked no more often: it is asked of each.
+const WAITS_EVERY: Duration = Duration::from_secs(2);
 /// Commands and reports that wait. Past them, whoever sends one waits.
 const WAITING: usize = 1024;
 
@@ -193,6 +198,7 @@ async fn tell(
 ) {
     let mut progress = handle.watch();
     let (mut looked, mut stale) = (Instant::now(), true);
+    let mut waits = KnownWaits::default();
     if machine.send(MachineCommand::Begin(view)).await.is_err() {
         return;
     }
@@ -209,9 +215,12 @@ async fn tell(
             },
             () = tokio::time::sleep(look), if stale => {
                 (looked, stale) = (Instant::now(), false);
-                let settings = settings.clone();
-                match handle.query_async(move |engine, _| EngineView::of(engine.state(), &settings)).await {
-                    Ok(view) => MachineCommand::State(view),
+                let (settings, known) = (settings.clone(), waits.known());
+                match handle.query_async(move |engine, _| engine_view(engine, &settings, known)).await {
+                    Ok(view) => {
+                        waits.learn(&view);
+                        MachineCommand::State(view)
+                    }
                     Err(MailboxError::Stopped(_)) => return,
                     Err(MailboxError::Full { .. } | MailboxError::TooMany { .. }) => {
                         stale = true;
@@ -231,6 +240,45 @@ async fn tell(
             return;
         }
     }
+}
+
+/// Why adopted objects wait, as it was asked last.
+#[derive(Default)]
+struct KnownWaits {
+    waits: BTreeMap<JobId, AdoptedWait>,
+    asked: Option<Instant>,
+}
+
+impl KnownWaits {
+    /// `None`: the engine is to be asked again.
+    fn known(&self) -> Option<BTreeMap<JobId, AdoptedWait>> {
+        self.asked.filter(|asked| asked.elapsed() < WAITS_EVERY).map(|_| self.waits.clone())
+    }
+
+    fn learn(&mut self, view: &EngineView) {
+        if self.known().is_none() {
+            let waits = view.adopted.values().filter_map(|adopted| Some((adopted.job, adopted.waits.clone()?)));
+            (self.waits, self.asked) = (waits.collect(), Some(Instant::now()));
+        }
+    }
+}
+
+/// What the machine has to know of the engine, with why each adopted object waits: a job's row says that of its past alone.
+fn engine_view(engine: &Engine, settings: &KubeSettings, known: Option<BTreeMap<JobId, AdoptedWait>>) -> EngineView {
+    let mut view = EngineView::of(engine.state(), settings);
+    for adopted in view.adopted.values_mut().filter(|adopted| adopted.open && adopted.run.is_none()) {
+        let waits = match &known {
+            Some(known) => known.get(&adopted.job).cloned(),
+            None => engine.why(adopted.job).map(|reason| wait(engine, reason)),
+        };
+        adopted.waits = waits.or_else(|| adopted.waits.take());
+    }
+    view
+}
+
+fn wait(engine: &Engine, reason: Reason) -> AdoptedWait {
+    let named = engine.state().named_by(reason);
+    AdoptedWait { code: reason.code(), words: Words { reason, named: named.as_deref() }.to_string() }
 }
 
 /// What the driver has to know.

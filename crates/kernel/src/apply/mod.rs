@@ -36,6 +36,7 @@ use crate::state::streaks::RECOVERED;
 use crate::units::Timestamp;
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 /// Opens a batch whose records mean what they mean in `version`.
@@ -116,6 +117,7 @@ fn say(state: &mut State, job: JobId, kind: StatusKind, reason: Option<Reason>) 
         seq: row.status_seq,
         kind,
         reason,
+        named: reason.and_then(|reason| state.named_by(reason)).map(String::into_boxed_str),
         run: said_of_a_run(kind).then(|| run_facts(state, job)).flatten(),
     };
     push_status(state, status);
@@ -155,6 +157,7 @@ fn say_refused(state: &mut State, spec: &JobSpec, reason: Reason) {
         seq: 0,
         kind: StatusKind::Rejected,
         reason: Some(reason),
+        named: state.named_by(reason).map(String::into_boxed_str),
         run: None,
     };
     push_status(state, status);

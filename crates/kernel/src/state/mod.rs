@@ -29,6 +29,7 @@ pub mod pending_cancels;
 pub mod places;
 pub mod positions;
 pub mod quota;
+mod reason_names;
 pub mod replica_counts;
 pub mod reservations;
 pub mod retire;

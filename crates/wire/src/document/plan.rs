@@ -21,6 +21,12 @@ pub struct PlanDocument {
     /// With `--until steady`: whether it came to rest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steady: Option<bool>,
+    /// The state's time, from which the passes went on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub began_s: Option<Seconds>,
+    /// The engine's time at the end, from which `eta_s` counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_s: Option<Seconds>,
 }
 
 /// One pass among many.
@@ -40,8 +46,9 @@ pub struct PlannedDecision {
     /// The job's subject.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// What: `buy`, `book`, `unbook`, `start`, `stop`, `requeue`, `finish`, `reject`, `reserve`, `release`, `drain`,
-    /// `undrain`, `terminate`, `repeat`, `warn`.
+    /// What. Of jobs: `reject`, `hold`, `requeue`, `finish`, `give-up`, `book`, `unbook`, `start`, `stop`, `shrink`, `keep`, `reserve`,
+    /// `unreserve`, `backfill`, `defer`, `due`, `late`, `hasten`, `replicate`, `warn`, `reserve-ahead`, `release-ahead`, `keep-ahead`,
+    /// `release-kept`. Of nodes: `buy`, `release`, `drain`, `undrain`, `terminate`, `suspect`. Of a request without an answer: `repeat`.
     pub action: String,
     /// On which nodes; for `buy`, the nodes that it will bring.
     pub nodes: Vec<String>,
@@ -51,7 +58,7 @@ pub struct PlannedDecision {
     /// Why, for a decision that has a reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The reason in words, with what to do about it.
+    /// The reason in words, with what to do about it; or what is kept, where there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// The reason's figures; units are in their names.

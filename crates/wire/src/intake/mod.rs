@@ -279,6 +279,12 @@ impl Intake<'_> {
                     spec.queue = queue;
                 }
                 spec.labels = submit::billed_labels(data, &self.routes.billing_labels());
+                if spec.deadline.is_some() && spec.expected.is_none() && spec.service.is_none() {
+                    warnings.push(
+                        "`data.deadline`: it is only counted without `expectedRun`: state how long the job runs"
+                            .to_owned(),
+                    );
+                }
                 Event::JobSubmitted(Box::new(spec))
             }
             "job.cancelled" => {

@@ -229,3 +229,19 @@ fn names_are_text_and_who_has_no_token_sees_nothing() {
         assert_eq!(server.send("GET", &format!("/assets/{name}"), &[], &[]).0, status, "{name}");
     }
 }
+
+#[test]
+fn a_page_that_is_left_open_goes_on() {
+    let folder = prepared();
+    let server = fast(folder.path());
+    let mut left_open = visit("left-open", "/", 1280, false, true, 0);
+    left_open["again"] = json!(true);
+    let seen = see(&server, Some(secret("ops")), &[left_open]).remove(0);
+    let again = &seen["again"];
+    assert_eq!(again["by_itself"], json!(true), "it loads itself again");
+    assert_eq!((&again["focus"], &again["clicked"]), (&json!("SECTION"), &json!(true)), "a table was clicked: {again}");
+    // Nobody answers for a while: the page stays, says so, and goes on by itself.
+    let alert = again["alert"].as_str().unwrap_or_default();
+    assert!(alert.starts_with("No answer since ") && alert.ends_with(" UTC, trying again."), "{again}");
+    assert_eq!(again["answered"], json!(true), "{again}");
+}

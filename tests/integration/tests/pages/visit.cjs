@@ -1,4 +1,4 @@
-// Visits pages in Chromium and prints what it saw, as JSON. Its argument: {url, token, shots, visits: [{name, path, width, dark, script, press}]}.
+// Visits pages in Chromium and prints what it saw, as JSON. Its argument: {url, token, shots, visits: [{name, path, width, dark, script, press, again}]}.
 //
 // Never: judges. The test that starts it does.
 'use strict';
@@ -36,7 +36,22 @@ function drawn() {
   });
 }
 
-async function visit(browser, { url, token, shots }, { name, path, width, dark, script, press }) {
+// What a page does that loads itself: after a click into a table, and while nobody answers.
+async function loads(page) {
+  const soon = { timeout: 120_000 };
+  const again = () => page.waitForEvent('load', soon).then(() => true, () => false);
+  // From here on it is as long as it can be until the next time.
+  const by_itself = await again();
+  await page.click('table caption');
+  const focus = await page.evaluate(() => document.activeElement.tagName);
+  const clicked = await again();
+  await page.route('**/*', (route) => route.abort());
+  const alert = await page.waitForSelector('main > [role=alert]', soon).then((line) => line.textContent(), () => null);
+  await page.unroute('**/*');
+  return { by_itself, focus, clicked, alert, answered: await again() };
+}
+
+async function visit(browser, { url, token, shots }, { name, path, width, dark, script, press, again = false }) {
   const context = await browser.newContext({
     viewport: { width, height: 900 }, colorScheme: dark ? 'dark' : 'light', javaScriptEnabled: script,
     ...(token ? { httpCredentials: { username: 'forebay', password: token, send: 'always' } } : {}),
@@ -44,6 +59,8 @@ async function visit(browser, { url, token, shots }, { name, path, width, dark, 
   // Its own limit is its starter's.
   context.setDefaultTimeout(0);
   const page = await context.newPage();
+  // Nothing moves while it is looked at.
+  if (!again) await page.addInitScript(() => { try { localStorage.setItem('forebay-reload', 'off'); } catch { /* A page without storage. */ } });
   const said = [];
   page.on('console', (message) => said.push(`${message.type()}: ${message.text()}`));
   page.on('pageerror', (error) => said.push(`error: ${error.message}`));
@@ -51,7 +68,8 @@ async function visit(browser, { url, token, shots }, { name, path, width, dark, 
   const answer = await page.goto(url + path, { waitUntil: 'load', timeout: 0 });
   const seen = { name, status: answer.status(), ...(await page.evaluate(read)) };
   await page.screenshot({ path: `${shots}/${name}.png`, fullPage: true });
-  if (script) {
+  if (again) seen.again = await loads(page);
+  if (script && !again) {
     seen.drawn = await page.evaluate(drawn);
     seen.focus = [];
     for (let at = 0; at < press; at += 1) {

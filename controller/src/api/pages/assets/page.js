@@ -76,7 +76,8 @@ for (const table of document.querySelectorAll('table[data-plot]')) {
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', again);
 }
 
-// Loading again, where the page asks for it: until the box is unticked, and never under somebody's hands.
+// Loading again, where the page asks for it: until the box is unticked, and never under somebody's hands. First it asks by a style, which is what a
+// page may load from here, whether anybody answers: a browser's own page of an error would not try again.
 const seconds = Number(document.body.dataset.reload);
 if (seconds > 0) {
   const box = document.createElement('input');
@@ -91,9 +92,39 @@ if (seconds > 0) {
   label.style.display = 'block';
   label.append(box, ` load again every ${seconds} s`);
   document.querySelector('header').append(label);
+  // A table has the focus where somebody clicks into it, and is under nobody's hands.
+  const may = () => {
+    const busy = document.activeElement !== box && document.activeElement?.matches('input, select, textarea, button, a');
+    return box.checked && !busy && String(getSelection()) === '' && document.visibilityState === 'visible';
+  };
+  const line = document.createElement('p');
+  line.className = 'alert';
+  line.setAttribute('role', 'alert');
+  const silent = () => {
+    if (line.isConnected) return;
+    document.querySelector('main').prepend(line);
+    line.textContent = `No answer since ${new Date().toISOString().slice(11, 19)} UTC, trying again.`;
+  };
+  let asking = null;
   setInterval(() => {
-    const busy = document.activeElement !== null && document.activeElement !== document.body && document.activeElement !== box;
-    const selected = String(getSelection()) !== '';
-    if (box.checked && !busy && !selected && document.visibilityState === 'visible') location.reload();
+    if (asking) silent();
+    asking?.remove();
+    asking = null;
+    if (!may()) return;
+    const probe = document.createElement('link');
+    probe.rel = 'stylesheet';
+    probe.href = `/assets/alive.css?at=${Date.now()}`;
+    const answered = (is) => {
+      if (asking !== probe) return;
+      probe.remove();
+      asking = null;
+      if (!is) silent();
+      else if (may()) location.reload();
+      else line.remove();
+    };
+    probe.addEventListener('load', () => answered(true));
+    probe.addEventListener('error', () => answered(false));
+    asking = probe;
+    document.head.append(probe);
   }, seconds * 1000);
 }
