@@ -37,7 +37,8 @@ pub enum KeyError {
 
 impl StorageFailure for KeyError {
     fn is_full(&self) -> bool {
-        matches!(self, KeyError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull)
+        use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+        matches!(self, KeyError::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
     }
 }
 

@@ -19,6 +19,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use forebay_engine::engine::Engine;
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::Attempt;
 use serde::{Deserialize, Serialize};
@@ -56,12 +57,12 @@ pub(super) async fn confirm(
     };
     let attempt = Attempt(asked.attempt);
     let workers = asked.workers.clone();
-    let found = api.handle.query_async(move |engine, _| {
+    let find = move |engine: &Engine, _: &_| {
         let (job, _) = engine.state().job(id)?;
         let alive = job.alive() && job.attempt == attempt;
         alive.then(|| workers.iter().find(|worker| !job.numbers.contains(worker)).copied())
-    });
-    match found.await? {
+    };
+    match api.ask(&who, find).await? {
         None => return Err(not_alive(&name, asked.attempt)),
         Some(Some(worker)) => {
             let of = short(&name, 60);

@@ -19,6 +19,7 @@ use hyper::server::conn::http1;
 use hyper::service::Service as _;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use std::io::Write as _;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,7 +77,7 @@ pub(super) async fn serve(
                     router.clone(),
                     (open.clone(), ending.clone()),
                 ),
-                None => drop(stream.try_write(FULL)),
+                None => turn_away(stream),
             },
             Err(error) => {
                 tracing::debug!("a connection was not accepted: {error}");
@@ -88,6 +89,14 @@ pub(super) async fn serve(
     // Nothing is ever sent.
     let _ = closed.recv().await;
     Ok(())
+}
+
+/// Says that there is no room, as far as the system takes it at once.
+fn turn_away(stream: TcpStream) {
+    // Of a connection that has just been accepted tokio does not know yet that it can be written to; the system does.
+    if let Ok(mut stream) = stream.into_std() {
+        let _ = stream.write_all(FULL);
+    }
 }
 
 /// What is sent over a channel of which only the end matters.
@@ -183,5 +192,20 @@ mod tests {
         assert!(head.contains(&format!("content-length: {}", body.len())), "{}", body.len());
         let error: serde_json::Value = serde_json::from_str(body).unwrap();
         assert_eq!(error["error"]["code"], "TooManyConnections");
+    }
+
+    #[test]
+    fn who_is_turned_away_is_told_over_the_wire() {
+        use std::io::Read as _;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let (client, stream) = runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            (client, listener.accept().await.unwrap().0)
+        });
+        turn_away(stream);
+        let (mut client, mut told) = (client, Vec::new());
+        client.read_to_end(&mut told).unwrap();
+        assert_eq!(told, FULL);
     }
 }

@@ -8,6 +8,7 @@ use super::auth::Scraper;
 use super::cost::TRIES;
 use super::error::ApiError;
 use super::{archive, visible};
+use crate::config::tokens::Who;
 use crate::cost::CostBasis;
 use crate::driver::QueryContext;
 use crate::metrics::family::Family;
@@ -25,6 +26,7 @@ pub(super) async fn metrics(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let (preemptions, activity) = (Arc::clone(&api.preemptions), Arc::clone(&api.activity));
+    let judge = Arc::clone(&who);
     let ask = move |engine: &Engine, _: &QueryContext| {
         let state = engine.state();
         let mut families = engine::cluster(state);
@@ -32,10 +34,10 @@ pub(super) async fn metrics(
             families.extend(engine::jobs(state));
             families.push(engine::waiting(engine));
         }
-        let shows = |queue: &str| all || visible::queue_takes(state, &who, queue);
+        let shows = |queue: &str| all || visible::queue_takes(state, &judge, queue);
         families.extend(activity.queue_families(shows));
         families.extend(engine::queues(state, shows));
-        families.extend(preemptions.families(shows, |job| all || visible::sees(state, &who, job)));
+        families.extend(preemptions.families(shows, |job| all || visible::sees(state, &judge, job)));
         (families, all.then(|| CostBasis::of(state)))
     };
     let paused = api.handle.watch().borrow().paused.clone();
@@ -45,10 +47,10 @@ pub(super) async fn metrics(
     if let Some(policy) = &api.policy {
         families.extend(outside::policy(&policy.changes()));
     }
-    let (asked, basis) = api.handle.query_async(ask).await?;
+    let (asked, basis) = api.ask(&who, ask).await?;
     families.extend(asked);
     if let Some(basis) = basis {
-        families.extend(money(&api, basis).await);
+        families.extend(money(&api, &who, basis).await);
         families.extend(api.activity.agent_families());
         families.extend(outside::sources(api.sources.view(&api.handle)));
     }
@@ -60,7 +62,7 @@ pub(super) async fn metrics(
 }
 
 /// What the ledger says by whom. Empty where it cannot be read now, which the log says: a counter that is left out is no zero.
-async fn money(api: &Api, first: CostBasis) -> Vec<Family> {
+async fn money(api: &Api, who: &Who, first: CostBasis) -> Vec<Family> {
     let mut basis = first;
     for _ in 0..TRIES {
         let accounts = Arc::clone(&api.accounts);
@@ -76,7 +78,7 @@ async fn money(api: &Api, first: CostBasis) -> Vec<Family> {
                 return Vec::new();
             }
         }
-        match api.handle.query_async(|engine, _| CostBasis::of(engine.state())).await {
+        match api.ask(who, |engine, _| CostBasis::of(engine.state())).await {
             Ok(later) => basis = later,
             Err(_) => return Vec::new(),
         }

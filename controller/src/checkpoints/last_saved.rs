@@ -1,8 +1,7 @@
 //! Finds what a run saved last when it ends, so that a checkpoint that it could not report counts all the same. If the store does not respond
 //! in time, the known progress stays.
 
-use super::{CheckpointReport, Checkpoints, StoreVerdict, running_attempt};
-use forebay_engine::engine::Engine;
+use super::{CheckpointReport, Checkpoints, StoreVerdict};
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::{Attempt, JobId};
 use forebay_wire::intake::checkpoint_uri;
@@ -43,8 +42,7 @@ impl Checkpoints {
 
     /// The last checkpoint of an attempt, if it has saved more than is known.
     async fn last_saved_of(&self, job: JobId, attempt: Attempt) -> Option<Event> {
-        let query = move |engine: &Engine, _: &_| running_attempt(engine.state(), job, attempt);
-        let running = self.inner.handle.query_async(query).await.ok()??;
+        let running = self.find_running(job, attempt).await?;
         let uri = checkpoint_uri(&running.run_spec)?;
         match self.verify_at(&uri, &CheckpointReport { job, attempt, manifest: None }).await {
             StoreVerdict::Accepted { progress, .. } => {

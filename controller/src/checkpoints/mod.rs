@@ -43,6 +43,12 @@ use tokio::sync::Semaphore;
 /// The most checkpoints that are verified concurrently. Each checks up to 16 files concurrently.
 const MAX_CONCURRENT: usize = 8;
 
+/// How long until the driver is asked again that was asked too much.
+const BUSY_DELAY: Duration = Duration::from_secs(1);
+
+/// How often it is asked for a run that has ended: its end waits for that.
+const MAX_QUERIES: u32 = 5;
+
 /// How long an HTTP request waits for verification at most.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -254,19 +260,40 @@ impl Checkpoints {
         self.inner.pending.run(&self).await;
     }
 
-    /// Enqueues every running job with an address.
-    async fn enqueue_running_jobs(&self) -> Result<(), MailboxError> {
-        let query = |engine: &Engine, _: &_| {
-            let state = engine.state();
-            let saving = state.open_job_ids().filter_map(|id| state.job(id));
-            let saving = saving.filter(|(row, spec)| row.alive() && spec.checkpoint.is_some());
-            saving.map(|(row, _)| (row.id, row.attempt)).collect::<Vec<_>>()
+    /// Enqueues every running job with an address. A driver that is asked too much is asked again, until it answers or has stopped.
+    async fn enqueue_running_jobs(&self) -> Result<(), DriverStopped> {
+        let saving = loop {
+            let query = |engine: &Engine, _: &_| {
+                let state = engine.state();
+                let saving = state.open_job_ids().filter_map(|id| state.job(id));
+                let saving = saving.filter(|(row, spec)| row.alive() && spec.checkpoint.is_some());
+                saving.map(|(row, _)| (row.id, row.attempt)).collect::<Vec<_>>()
+            };
+            match self.inner.handle.query_async(query).await {
+                Ok(saving) => break saving,
+                Err(MailboxError::Stopped(stopped)) => return Err(stopped),
+                Err(_) => tokio::time::sleep(BUSY_DELAY).await,
+            }
         };
-        for (job, attempt) in self.inner.handle.query_async(query).await? {
+        for (job, attempt) in saving {
             let report = CheckpointReport { job, attempt, manifest: None };
             self.inner.pending.insert(PendingReport::new(report, ReportOrigin::Start));
         }
         Ok(())
+    }
+
+    /// The attempt, if it is the running one of its job. A driver that is asked too much is asked again a few times.
+    async fn find_running(&self, job: JobId, attempt: Attempt) -> Option<RunningAttempt> {
+        for _ in 0..MAX_QUERIES {
+            let query = move |engine: &Engine, _: &_| running_attempt(engine.state(), job, attempt);
+            match self.inner.handle.query_async(query).await {
+                Ok(running) => return running,
+                Err(MailboxError::Stopped(_)) => return None,
+                Err(_) => tokio::time::sleep(BUSY_DELAY).await,
+            }
+        }
+        tracing::warn!(%job, "the last checkpoint of its run is not looked for: the driver is asked too much");
+        None
     }
 
     /// Verifies a pending report and posts the result. `None`: the driver has stopped.

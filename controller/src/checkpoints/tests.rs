@@ -11,6 +11,8 @@ use forebay_policy::compile;
 use forebay_wire::intake::{Caller, EventId, Intake, NoRoutes};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Instant;
 use tempfile::TempDir;
 
@@ -270,6 +272,38 @@ fn a_start_verifies_running_jobs_and_an_end_has_the_last_progress() {
     std::fs::remove_dir_all(bench.saved()).unwrap();
     assert_eq!(last_saved(&[stopped(attempt, None)]), [], "unknown is never 0");
     bench.stop();
+}
+
+#[test]
+fn a_driver_that_is_asked_too_much_is_asked_again() {
+    let bench = Bench::new();
+    let (handle, checkpoints) = (&bench.running.handle, &bench.checkpoints);
+    let (open, gate) = std::sync::mpsc::channel::<()>();
+    bench.runtime.block_on(async {
+        let mut held = Box::pin(handle.query_async(move |_, _| gate.recv().is_ok()));
+        assert!(once(held.as_mut()).await.is_pending());
+        // Questions that wait behind it, as many as there may be.
+        let mut waiting = Vec::new();
+        loop {
+            let mut question = Box::pin(handle.query_async(|_, _| ()));
+            if let Poll::Ready(busy) = once(question.as_mut()).await {
+                assert!(matches!(busy, Err(MailboxError::Full { .. })), "{busy:?}");
+                break;
+            }
+            waiting.push(question);
+        }
+        let mut running = Box::pin(checkpoints.find_running(bench.job, bench.attempt));
+        let mut enqueued = Box::pin(checkpoints.enqueue_running_jobs());
+        assert!(once(running.as_mut()).await.is_pending() && once(enqueued.as_mut()).await.is_pending());
+        open.send(()).unwrap();
+        assert!(running.await.is_some() && enqueued.await.is_ok());
+    });
+    bench.stop();
+}
+
+/// Asks a future once whether it is ready.
+async fn once<F: Future + ?Sized>(mut future: Pin<&mut F>) -> Poll<F::Output> {
+    std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
 }
 
 #[test]

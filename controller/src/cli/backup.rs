@@ -2,17 +2,20 @@
 //!
 //! ```text
 //! backup:   database -> its state -> statuses and rejected events up to what it knows, key, world -> the folder gets its name
-//! restore:  the same back, the database last; it is another incarnation
+//! restore:  database read whole, what lies beside it copied to a draft -> what is left here is set aside -> the draft's files, the database
+//!           last, get their names; it is another incarnation
 //! ```
 //!
-//! Never: changes what it copies from, or leaves half a folder under the name that was asked for.
+//! Never: changes what it copies from, leaves half a folder under the name that was asked for, or moves anything for a backup that cannot
+//! be read.
 
 use super::outcome::{Exit, Failure, print};
 use crate::driver::LogPositions;
 use crate::files::{create_private_folder, private};
 use crate::intake::rejected;
 use crate::journal::{
-    BackedUp, DataFolder, FILE, JournalError, MARK_FILE, Positions, Restored, StorageFailure, back_up, restore,
+    BackedUp, DataFolder, FILE, JournalError, MARK_FILE, Positions, REPLACED, RESTORE_BESIDE, Restored, StorageFailure,
+    back_up, restore,
 };
 use crate::segments::{LogPosition, NumberedLine, ReadHead, SegmentError, SegmentLog, SegmentReader};
 use crate::status;
@@ -36,7 +39,8 @@ pub(super) fn backup_one(folder: &Path, to: &Path) -> Result<Exit, Failure> {
     if draft.exists() {
         std::fs::remove_dir_all(&draft).map_err(|e| Failure::outside(format_args!("{}: {e}", draft.display())))?;
     }
-    let BackedUp { end, machine, positions } = back_up(folder, &draft).map_err(failure)?;
+    let BackedUp { end, machine, positions } =
+        back_up(folder, &draft).map_err(|e| no_journal(e, "name the folder that a Forebay writes to"))?;
     copy_beside(folder, &draft, &machine, &positions).map_err(Failure::outside)?;
     let named = std::fs::rename(&draft, to).and_then(|()| sync_parent(to));
     named.map_err(|e| Failure::outside(format_args!("{}: {e}", to.display())))?;
@@ -51,15 +55,38 @@ pub(super) fn restore_one(backup: &Path, folder: &Path) -> Result<Exit, Failure>
     if let Some(holder) = DataFolder::holder(folder) {
         return Err(failure(JournalError::InUse { folder: folder.to_owned(), holder }));
     }
-    set_aside(folder).map_err(|e| Failure::outside(format_args!("{}: {e}", folder.display())))?;
-    let mut beside = |state: &State, positions: &Positions| copy_beside(backup, folder, state, positions);
-    let Restored { id, end, .. } = restore(backup, folder, crate::clock::now_ms(), &mut beside).map_err(failure)?;
+    let mut beside = |state: &State, positions: &Positions| {
+        let draft = folder.join(RESTORE_BESIDE);
+        begin_draft(&draft).map_err(|e| format!("{}: {e}", draft.display()))?;
+        copy_beside(backup, &draft, state, positions)?;
+        put_in_place(&draft, folder).map_err(|e| format!("{}: {e}", folder.display()))
+    };
+    let Restored { id, end, .. } = restore(backup, folder, crate::clock::now_ms(), &mut beside)
+        .map_err(|e| no_journal(e, "name the folder that `forebay journal backup` wrote; nothing was changed"))?;
     print(&format!(
         "{}: restored to position {end} as {id}\n`forebay run --data {0}` goes on from it\nwhat was bought or started after the backup is left alone: look at `forebay nodes`, the log, \
          and what carries another incarnation of this journal\n",
         folder.display()
     ))?;
     Ok(Exit::Done)
+}
+
+/// An empty folder, in the place of what an interrupted restore left.
+fn begin_draft(draft: &Path) -> std::io::Result<()> {
+    if draft.exists() {
+        std::fs::remove_dir_all(draft)?;
+    }
+    create_private_folder(draft)
+}
+
+/// What is left of a journal makes room for what was copied.
+fn put_in_place(draft: &Path, folder: &Path) -> std::io::Result<()> {
+    set_aside(folder)?;
+    for entry in std::fs::read_dir(draft)? {
+        let entry = entry?;
+        std::fs::rename(entry.path(), folder.join(entry.file_name()))?;
+    }
+    std::fs::remove_dir(draft)
 }
 
 /// What is left of a journal in a folder goes to a folder in it.
@@ -69,8 +96,8 @@ fn set_aside(folder: &Path) -> std::io::Result<()> {
     if left.is_empty() {
         return Ok(());
     }
-    let unused = |n: &u32| !folder.join(format!("replaced-{n}")).exists();
-    let to = folder.join(format!("replaced-{}", (1..).find(unused).unwrap_or_default()));
+    let unused = |n: &u32| !folder.join(format!("{REPLACED}{n}")).exists();
+    let to = folder.join(format!("{REPLACED}{}", (1..).find(unused).unwrap_or_default()));
     create_private_folder(&to)?;
     left.into_iter().try_for_each(|name| std::fs::rename(folder.join(name), to.join(name)))
 }
@@ -122,6 +149,16 @@ fn copy_file(from: &Path, to: &Path) -> std::io::Result<()> {
 fn sync_parent(path: &Path) -> std::io::Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(parent)?.sync_all()
+}
+
+/// Why a journal is not copied. That there is none has another remedy here than at a start.
+fn no_journal(error: JournalError, remedy: &str) -> Failure {
+    match error {
+        JournalError::Missing { path } => {
+            Failure::input(format_args!("{}: there is no journal here: {remedy}", path.display()))
+        }
+        other => failure(other),
+    }
 }
 
 pub(super) fn failure(error: JournalError) -> Failure {

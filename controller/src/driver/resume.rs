@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! journal read and applied -> statuses, rejected events, cursors, clock compared with it -> nothing is missing: opened
-//!                                                       something is missing: refused, or given up by its owner and written down
+//!                                                       something is missing: refused, or given up by its owner:
+//!                                                       what shows it is copied -> it is written down -> logs begin behind holes
 //! ```
 //!
 //! Never: a file that is changed by a start that is refused, or a loss without its owner's word.
@@ -11,12 +12,20 @@ use super::{DriverError, REJECTED};
 use crate::clock::{self, OutsideClock};
 use crate::files::create_private_folder;
 use crate::intake::rejected;
-use crate::journal::{ActKind, CheckedMachine, FILE, JournalError, MARK_FILE, RecoveredJournal, Shortfall, check};
-use crate::segments::LogPosition;
+use crate::journal::{
+    ActKind, CheckedMachine, FILE, JournalError, MARK_FILE, REPLACED, RESTORE_BESIDE, RESTORE_FILE, RecoveredJournal,
+    Shortfall, check,
+};
+use crate::segments::{LogPosition, ReadHead, SegmentHole, file_name, forget_before_holes, holes};
 use crate::status;
 use forebay_kernel::state::State;
 use forebay_kernel::storage::Positions;
+use std::fs::File;
 use std::path::{Path, PathBuf};
+
+/// The logs beside a journal.
+const LOGS: [(&str, ReadHead); 2] =
+    [(status::FOLDER, status::line_head as ReadHead), (rejected::FOLDER, rejected::line_head as ReadHead)];
 
 /// What the owner of a journal allows a start, once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -56,6 +65,16 @@ pub(crate) struct LogPositions {
 }
 
 impl LogPositions {
+    /// The last number of a log that the journal knows.
+    fn known(&self, log: &str) -> u64 {
+        if log == status::FOLDER { self.statuses.known } else { self.rejected }
+    }
+
+    /// The number that is written to a log next.
+    fn next(&self, log: &str) -> u64 {
+        1 + if log == status::FOLDER { self.statuses.kept } else { self.rejected }
+    }
+
     pub(crate) fn of(machine: &State, positions: &Positions) -> LogPositions {
         let known = machine.counters().statuses;
         let kept = machine.undelivered().next().map_or(known, |first| first.number - 1);
@@ -69,7 +88,7 @@ impl LogPositions {
 /// # Errors
 /// It is damaged, something that was acknowledged is missing, or the time is one that nothing confirms. Nothing was changed then.
 pub(super) fn resume(folder: &Path, consent: Consent, time: &StartClock) -> Result<RecoveredJournal, DriverError> {
-    let checked = check(folder)?;
+    let mut checked = check(folder)?;
     let findings = shortfalls(folder, &checked)?;
     let (last, now) = (checked.journal.last_tick_ms(), time.now_ms);
     let accepted = now
@@ -77,20 +96,22 @@ pub(super) fn resume(folder: &Path, consent: Consent, time: &StartClock) -> Resu
         .transpose()?
         .flatten();
     let at_ms = forebay_driver::live::wall_ms().0;
+    if let Some(text) = accepted {
+        checked.journal.note(ActKind::TimeAccepted, at_ms, text);
+    }
     let lost = JournalError::lost(folder, findings.clone());
     let (journal, recovery) = match (&lost, consent.loss) {
-        (None, None) => match accepted {
-            Some(text) => checked.journal.open_noting(ActKind::TimeAccepted, at_ms, text)?,
-            None => checked.journal.open()?,
-        },
+        (None, None) => checked.journal.open()?,
         (None, Some(_)) => return Err(DriverError::NothingLost { folder: folder.to_owned() }),
         (Some(JournalError::Lost { missing, .. }), Some(given)) if *missing == given => {
             let text = findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
             let given_up = checked.giving_up(ActKind::LossAccepted, at_ms, text);
-            let (journal, recovery) = checked.journal.go_on(given_up)?;
-            let at = journal.meta().incarnation;
-            keep_evidence(folder, at, &findings)?;
-            (journal, recovery)
+            let positions = LogPositions::of(&checked.machine, checked.journal.positions());
+            // First: once the loss is written down, no start looks for what showed it.
+            keep_evidence(folder, checked.journal.next_incarnation(&given_up)?, &findings)?;
+            let opened = checked.journal.go_on(given_up)?;
+            begin_behind_holes(folder, &positions, &findings)?;
+            opened
         }
         (Some(_), _) => return lost.map_or(Err(DriverError::NoPolicy), |lost| Err(lost.into())),
     };
@@ -104,6 +125,9 @@ fn shortfalls(folder: &Path, checked: &CheckedMachine) -> Result<Vec<Shortfall>,
     let mut found = journal.shortfalls().to_vec();
     found.extend(status::shortfalls(folder, journal.identity().id, positions.statuses)?);
     found.extend(rejected::shortfalls(folder, positions.rejected)?);
+    for (log, head) in LOGS {
+        found.extend(holes(&folder.join(log), positions.known(log), head)?.into_iter().map(between_segments));
+    }
     // A start of this release makes it before anything can run.
     let has_key = crate::key::is_there(folder)?;
     if !has_key && journal.is_marked() && machine.alive_jobs().next().is_some() {
@@ -120,11 +144,17 @@ fn shortfalls(folder: &Path, checked: &CheckedMachine) -> Result<Vec<Shortfall>,
     Ok(found)
 }
 
-/// Keeps the segments that showed a loss: they are the only trace of what was given up. A log that has a hole begins again behind it.
+/// Lines that are missing between two segments.
+fn between_segments(SegmentHole { before, last, next }: SegmentHole) -> Shortfall {
+    let what = format!("the segment after it begins at number {next}, and it ends at number {last}");
+    Shortfall { file: before, what, missing: next - last - 1 }
+}
+
+/// Copies the segments that show a loss: they are the only trace of what is given up. A start that is interrupted copies them again.
 fn keep_evidence(folder: &Path, incarnation: u32, findings: &[Shortfall]) -> Result<(), DriverError> {
     let kept = folder.join(format!("given-up-{incarnation}"));
     let fail = |source| JournalError::Io { path: kept.clone(), source };
-    for log in [status::FOLDER, rejected::FOLDER] {
+    for (log, _) in LOGS {
         let from = folder.join(log);
         let touched = findings.iter().any(|one| one.file.starts_with(&from));
         if !touched || !from.exists() {
@@ -134,12 +164,28 @@ fn keep_evidence(folder: &Path, incarnation: u32, findings: &[Shortfall]) -> Res
         create_private_folder(&to).map_err(fail)?;
         for entry in std::fs::read_dir(&from).map_err(fail)? {
             let entry = entry.map_err(fail)?;
-            std::fs::copy(entry.path(), to.join(entry.file_name())).map_err(fail)?;
+            let copy = to.join(entry.file_name());
+            std::fs::copy(entry.path(), &copy).map_err(fail)?;
+            File::open(&copy).and_then(|file| file.sync_all()).map_err(fail)?;
         }
-        let ends_early = findings.iter().any(|one| one.file.starts_with(&from) && one.what.starts_with("ends at"));
-        if ends_early {
+    }
+    Ok(())
+}
+
+/// A log that has a hole begins again behind it. What was before the hole has been copied.
+fn begin_behind_holes(folder: &Path, positions: &LogPositions, findings: &[Shortfall]) -> Result<(), DriverError> {
+    for (log, head) in LOGS {
+        let from = folder.join(log);
+        let ends_early = |one: &Shortfall| one.what.starts_with("ends at") || one.what.starts_with("has nothing");
+        if findings.iter().any(|one| one.file.starts_with(&from) && ends_early(one)) && from.exists() {
+            let fail = |source| JournalError::Io { path: from.clone(), source };
             std::fs::remove_dir_all(&from).map_err(fail)?;
+            // Its number says where the log begins now, until something is written there.
+            create_private_folder(&from).map_err(fail)?;
+            let first = from.join(file_name(positions.next(log)));
+            File::create(first).and_then(|file| file.sync_all()).map_err(fail)?;
         }
+        forget_before_holes(&from, positions.known(log), head)?;
     }
     Ok(())
 }
@@ -150,9 +196,58 @@ fn keep_evidence(folder: &Path, incarnation: u32, findings: &[Shortfall]) -> Res
 /// What is there is named.
 pub fn refuse_what_is_left(folder: &Path) -> Result<(), DriverError> {
     let any = |left: &Path| std::fs::read_dir(left).map_or(left.exists(), |mut entries| entries.next().is_some());
-    let names = [MARK_FILE, "journal.sqlite-wal", status::FOLDER, rejected::FOLDER];
-    match names.into_iter().find(|name| any(&folder.join(name))) {
-        Some(left) => Err(JournalError::LeftOver { folder: folder.to_owned(), left: left.into() }.into()),
+    let names = [MARK_FILE, "journal.sqlite-wal", status::FOLDER, rejected::FOLDER, RESTORE_FILE, RESTORE_BESIDE];
+    let left = names.into_iter().find(|name| any(&folder.join(name))).map(PathBuf::from);
+    match left.or_else(|| set_aside(folder)) {
+        Some(left) => Err(JournalError::LeftOver { folder: folder.to_owned(), left }.into()),
         None => Ok(()),
+    }
+}
+
+/// What a restore that did not come to its end has set aside.
+fn set_aside(folder: &Path) -> Option<PathBuf> {
+    let mut names = std::fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.file_name()));
+    names.find(|name| name.to_str().is_some_and(|name| name.starts_with(REPLACED))).map(PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::{Journal, SqliteJournal};
+    use crate::segments::{LineHead, NumberedLine, SegmentLog};
+
+    #[test]
+    fn what_shows_a_loss_is_kept_before_the_loss_is_written_down() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = SqliteJournal::create(folder.path(), 0).unwrap();
+        let id = Journal::identity(&journal).id;
+        drop(journal);
+        // A status that was given out, and that the journal does not know.
+        let position = LogPosition { known: 1, kept: 0 };
+        let mut log = SegmentLog::open(&folder.path().join(status::FOLDER), position, status::line_head).unwrap();
+        let json = format!("{{\"id\":\"{id}-1\",\"data\":{{\"number\":1}}}}").into_bytes();
+        log.append(vec![NumberedLine { head: LineHead { number: 1, at_ms: 0 }, json }]).unwrap();
+        drop(log);
+        // The start ends after the loss was written down: the mark cannot be written.
+        let in_the_way = folder.path().join("journal.mark.new");
+        std::fs::create_dir(&in_the_way).unwrap();
+        let consent = Consent { loss: Some(1), ..Consent::default() };
+        assert!(resume(folder.path(), consent, &StartClock::default()).is_err());
+        std::fs::remove_dir(&in_the_way).unwrap();
+        let resumed = resume(folder.path(), Consent::default(), &StartClock::default()).unwrap();
+        let kept = folder.path().join(format!("given-up-{}", resumed.journal.meta().incarnation)).join(status::FOLDER);
+        assert_eq!(crate::segments::read_all(&kept).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn no_journal_is_begun_beside_what_a_restore_left() {
+        for left in [RESTORE_FILE, "restore.partial/status", "replaced-3/status"] {
+            let folder = tempfile::tempdir().unwrap();
+            refuse_what_is_left(folder.path()).unwrap();
+            std::fs::create_dir_all(folder.path().join(left).parent().unwrap()).unwrap();
+            std::fs::write(folder.path().join(left), "x").unwrap();
+            let said = refuse_what_is_left(folder.path()).unwrap_err().to_string();
+            assert!(said.contains("forebay journal restore"), "{left}: {said}");
+        }
     }
 }

@@ -13,7 +13,7 @@ pub mod watch;
 use crate::audit_log::{AuditLog, Author};
 use crate::clock::now_ms;
 use crate::config::Config;
-use crate::driver::{DriverHandle, MailboxError};
+use crate::driver::{DriverHandle, DriverStopped, MailboxError};
 use crate::intake::PolicyRoutes;
 use forebay_catalog::Catalogue;
 use forebay_driver::live::{PolicyOutcome, PolicySource};
@@ -160,11 +160,24 @@ impl PolicyControl {
         self.inner.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a policy in force, or refuses it whole. `name` is what its errors call it.
+    /// Puts a policy in force, or refuses it whole. `name` is what its errors call it. It comes to its end although whoever asked goes away.
     ///
     /// # Errors
     /// It is invalid here, another one is on its way, or the driver has stopped.
     pub async fn take(&self, name: &str, bytes: &[u8]) -> Result<PolicyTaken, PolicyNotTaken> {
+        let (this, name, bytes) = (self.clone(), name.to_owned(), bytes.to_vec());
+        // Once the driver has it, its routes have to follow.
+        match tokio::spawn(async move { this.take_whole(&name, &bytes).await }).await {
+            Ok(taken) => taken,
+            Err(ended) => match ended.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The process ends.
+                Err(_) => Err(MailboxError::from(DriverStopped).into()),
+            },
+        }
+    }
+
+    async fn take_whole(&self, name: &str, bytes: &[u8]) -> Result<PolicyTaken, PolicyNotTaken> {
         let _turn = self.inner.turn.lock().await;
         let compiled = match self.inner.basis.compiled(name, bytes) {
             Ok(compiled) => compiled,
@@ -180,9 +193,9 @@ impl PolicyControl {
         let source = PolicySource { text, compiled: compiled.policy.clone() };
         let outcome = self.inner.handle.change_policy(source).await?;
         self.lock().standing = None;
-        let PolicyOutcome::InForce { seq, .. } = outcome else { return Ok(PolicyTaken::Same) };
         let changes = before.map(|before| forebay_policy::difference(&before, &compiled)).unwrap_or_default();
         self.inner.routes.replace(compiled.routes);
+        let PolicyOutcome::InForce { seq, .. } = outcome else { return Ok(PolicyTaken::Same) };
         self.lock().taken += 1;
         let changes = in_words(&changes);
         tracing::warn!("the policy of {name} is in force: {changes}");
@@ -230,5 +243,50 @@ pub fn in_words(changes: &[String]) -> String {
         0 if changes.is_empty() => "only its wording is different".to_owned(),
         0 => changes.join("; "),
         more => format!("{}; and {more} more", changes[..MOST_SAID].join("; ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::tests::world;
+    use crate::driver::{Settings, start};
+    use forebay_wire::intake::Router as _;
+    use std::task::Poll;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn routes_follow_a_policy_whose_sender_goes_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let read = |name: &str| std::fs::read_to_string(format!("../policies/{name}.yaml")).unwrap();
+        let (first, second) = (read("teams"), read("deadline"));
+        let catalogue = Catalogue::builtin();
+        let compiled = forebay_policy::compile("first", &first, &catalogue).unwrap();
+        let (before, policy) = (compiled.routes.clone(), compiled.policy.clone());
+        let settings = Settings { policy: Some((first, policy)), ..Settings::new(folder.path().join("data"), world()) };
+        let running = start(settings).unwrap();
+        let routes = Arc::new(PolicyRoutes::new(before.clone()));
+        assert!(routes.is_trivial());
+        let basis = PolicyBasis { config: Config::default(), catalogue };
+        let control = PolicyControl::new(running.handle.clone(), Arc::clone(&routes), basis, None);
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut taking = std::pin::pin!(control.take("second", second.as_bytes()));
+            // It is begun, and then nobody waits for it any more.
+            let begun = std::future::poll_fn(|context| Poll::Ready(taking.as_mut().poll(context).is_pending())).await;
+            assert!(begun);
+        });
+        let end = Instant::now() + Duration::from_secs(60);
+        while control.changes().taken == 0 {
+            assert!(Instant::now() < end, "it is not in force");
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
+        assert!(!routes.is_trivial());
+        // Offered again, it is in force already, and its routes are put in their place all the same.
+        routes.replace(before);
+        assert_eq!(runtime.block_on(control.take("second", second.as_bytes())), Ok(PolicyTaken::Same));
+        assert!(!routes.is_trivial());
+        running.handle.stop();
+        running.join().unwrap();
     }
 }

@@ -16,7 +16,7 @@ mod read;
 mod upgrade;
 mod write;
 
-pub use look::{LookedLog, look_at};
+pub use look::{LookedLog, SegmentHole, forget_before_holes, holes, look_at};
 pub use read::{SegmentLine, SegmentReader};
 pub use upgrade::split_into_segments;
 pub use write::{LogPosition, NumberedLine, Retained, SegmentLog, SegmentRetention};
@@ -40,7 +40,7 @@ pub enum SegmentError {
     /// A line is not as it was written, and it is not the last one.
     #[error(
         "{}: line {line}: {what}; nothing was changed: restore the file from a backup, or move it away: the next start says what that loses \
-         and how to go on", .path.display()
+         and how to go on; of the oldest segment it says nothing, for that goes by itself some day", .path.display()
     )]
     Damaged {
         /// The file.
@@ -70,7 +70,8 @@ impl SegmentError {
 
 impl StorageFailure for SegmentError {
     fn is_full(&self) -> bool {
-        matches!(self, SegmentError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull)
+        use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+        matches!(self, SegmentError::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
     }
 }
 

@@ -148,3 +148,34 @@ fn a_folder_that_was_moved_away_begins_anew_where_the_journal_is() {
     log.append(vec![line(78, 5)]).unwrap();
     assert_eq!(numbers(folder.path()), [78]);
 }
+
+#[test]
+fn a_segment_that_is_missing_between_two_others_is_a_hole_and_the_log_begins_behind_it() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(write(folder.path(), 22, 5));
+    let all = files(folder.path());
+    assert_eq!(holes(folder.path(), 22, head).unwrap(), []);
+    std::fs::remove_file(&all[1]).unwrap();
+    std::fs::remove_file(&all[3]).unwrap();
+    let hole = |before: usize, last, next| SegmentHole { before: all[before].clone(), last, next };
+    assert_eq!(holes(folder.path(), 22, head).unwrap(), [hole(0, 4, 10), hole(2, 14, 20)]);
+    assert_eq!(holes(folder.path(), 14, head).unwrap(), [hole(0, 4, 10)], "as far as the journal knows numbers");
+    let looked = look_at(folder.path(), LogPosition { known: 22, kept: 22 }, head).unwrap();
+    assert_eq!((looked.last, looked.begun), (22, true), "none of those that are there is damaged");
+    forget_before_holes(folder.path(), 22, head).unwrap();
+    assert_eq!(numbers(folder.path()), [20, 21, 22]);
+    assert_eq!(holes(folder.path(), 22, head).unwrap(), []);
+    assert_eq!(open(folder.path(), 22, 22).unwrap().last(), 22);
+}
+
+#[test]
+fn a_disk_on_which_this_user_has_no_room_is_a_full_one() {
+    for (kind, full) in [
+        (std::io::ErrorKind::StorageFull, true),
+        (std::io::ErrorKind::QuotaExceeded, true),
+        (std::io::ErrorKind::PermissionDenied, false),
+    ] {
+        let error = SegmentError::Io { path: PathBuf::new(), source: kind.into() };
+        assert_eq!(error.is_full(), full, "{kind}");
+    }
+}

@@ -8,7 +8,7 @@
 
 use crate::database::{Database, RowFault, insert_sealed, sealed, signed};
 use crate::error::{DamagedAt, JournalError};
-use crate::identity::{EarlierJob, IdentityIndex, IdentityKey};
+use crate::identity::{ArchiveEnd, EarlierJob, IdentityIndex, IdentityKey};
 use crate::store;
 use forebay_kernel::decision::Outcome;
 use forebay_kernel::ids::{JobId, Seq};
@@ -231,7 +231,7 @@ impl ArchiveReader {
     /// There is no journal, it has another format, or it is damaged.
     pub fn open(folder: &Path) -> Result<ArchiveReader, JournalError> {
         let (db, _) = store::open_folder(folder)?;
-        let identities = Arc::new(IdentityIndex::load(&db, None)?);
+        let identities = Arc::new(IdentityIndex::load(&db, ArchiveEnd::Unknown)?);
         Ok(ArchiveReader { db: Mutex::new(db), identities })
     }
 

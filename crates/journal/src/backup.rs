@@ -1,11 +1,13 @@
 //! `forebay journal backup` and `restore`: the database's part. Both write a new folder, which appears whole or not at all.
 //!
 //! ```text
-//! backup:   journal.sqlite, beside whoever writes it -> one read transaction -> a copy, verified and applied -> mark: a backup
+//! backup:   mark, then journal.sqlite, beside whoever writes it -> one read transaction -> a copy, verified and applied
+//!           -> as long as the mark said? -> mark: a backup
 //! restore:  a backup or a copy of a folder, verified -> a copy with the next incarnation and what was done -> mark -> its name
 //! ```
 //!
-//! Never: changes what it copies from, or an id that means two things: what is decided after a restore has the ids of its incarnation.
+//! Never: changes what it copies from, or takes for whole what is shorter than it acknowledged; an id that means two things: what is
+//! decided after a restore has the ids of its incarnation.
 
 use crate::acts::{self, ActKind, JournalAct};
 use crate::checked::{Comparison, GivenUp, created};
@@ -24,6 +26,15 @@ use forebay_kernel::storage::{JournalEra, JournalId, Positions};
 use rusqlite::params;
 use std::fs::File;
 use std::path::Path;
+
+/// The database that a restore writes, until it gets its name.
+pub const RESTORE_FILE: &str = "journal.restore";
+
+/// What lies beside the database that a restore writes, until it gets its names.
+pub const RESTORE_BESIDE: &str = "restore.partial";
+
+/// How the names of folders begin to which a restore moves what is left of a journal.
+pub const REPLACED: &str = "replaced-";
 
 /// What a backup has.
 #[derive(Debug)]
@@ -55,7 +66,7 @@ pub type Beside<'a> = dyn FnMut(&State, &Positions) -> Result<(), String> + 'a;
 /// Copies the database of a folder, which may be in use, to another one, which has none, and reads the whole copy.
 ///
 /// # Errors
-/// There is no journal, it is damaged or of another format, or the copy cannot be written.
+/// There is no journal, it is damaged, of another format or shorter than what it acknowledged, or the copy cannot be written.
 pub fn back_up(folder: &Path, to: &Path) -> Result<BackedUp, JournalError> {
     let path = folder.join(FILE);
     if !path.exists() {
@@ -64,9 +75,16 @@ pub fn back_up(folder: &Path, to: &Path) -> Result<BackedUp, JournalError> {
     create_private_folder(to).map_err(|e| JournalError::io(to, e))?;
     let source = Database::open_to_read(&path)?;
     store::meta(&source)?;
+    // Before the copy: whoever writes the journal goes on, and the copy has at least what the mark says now.
+    let acknowledged = mark::read(folder)?;
     copy(&source, &to.join(FILE))?;
-    drop(source);
     let read = read_whole(to)?;
+    let WholeJournal { meta, acts, end, .. } = &read;
+    let findings = Comparison { folder, db: &source, meta, acts, end }.shorter_copy(&acknowledged)?;
+    if !findings.is_empty() {
+        return Err(JournalError::Shorter { folder: folder.to_owned(), findings });
+    }
+    drop(source);
     let mark = JournalMark::of(read.meta.uuid, read.meta.incarnation, &read.end, MarkState::Backup);
     mark::replace(to, mark)?;
     Ok(BackedUp { end: Seq(read.end.seq), machine: read.machine, positions: read.end.positions })
@@ -91,13 +109,18 @@ pub fn restore(
     if path.exists() {
         return Err(JournalError::Exists { path });
     }
-    let draft = path.with_extension("restore");
+    let draft = folder.path().join(RESTORE_FILE);
     copy(&recover::look_into(backup)?, &draft)?;
     let text = format!("from {}, which ends at position #{}", backup.display(), read.end.seq);
     let identity = identity_of(&read.meta, &read.acts);
     let given_up = GivenUp { kind: ActKind::Restored, at_ms: now_ms, text, ..GivenUp::none() };
     let given_up = giving_up(&read.machine, &identity, given_up);
-    let incarnation = acts::next_incarnation(read.meta.incarnation, now_ms);
+    // What this journal gave out here since the backup has the incarnation of the mark that is replaced.
+    let known = match mark::read(folder.path())? {
+        FoundMark::Sound(mark) if mark.uuid == read.meta.uuid => read.meta.incarnation.max(mark.incarnation),
+        _ => read.meta.incarnation,
+    };
+    let incarnation = acts::next_incarnation(known, now_ms);
     let meta = JournalMeta { incarnation, ..read.meta };
     let GivenUp { kind, at_ms, text, next_purchase, runs, .. } = given_up;
     let era = JournalEra { incarnation, begins: Seq(read.end.seq), next_purchase, runs };

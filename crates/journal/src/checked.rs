@@ -13,7 +13,7 @@ use crate::archive::QueueNumbers;
 use crate::database::{Database, signed};
 use crate::error::{JournalError, Shortfall};
 use crate::folder::DataFolder;
-use crate::identity::IdentityIndex;
+use crate::identity::{ArchiveEnd, IdentityIndex};
 use crate::mark::{self, FoundMark, JournalMark, MARK_FILE, MarkState};
 use crate::recover::{self, ReadJournal, Recovery, Take};
 use crate::snapshot;
@@ -32,6 +32,8 @@ pub struct CheckedJournal {
     identities: IdentityIndex,
     shortfalls: Vec<Shortfall>,
     marked: bool,
+    /// What is written down when it is opened, besides what is given up.
+    noted: Vec<JournalAct>,
     folder: DataFolder,
 }
 
@@ -69,7 +71,8 @@ pub(crate) fn check(folder: &Path, take: &mut Take<'_>) -> Result<CheckedJournal
     let db = recover::look_into(folder.path())?;
     let meta = store::writable_meta(&db)?;
     let read = recover::read(&db, &meta, take)?;
-    let identities = IdentityIndex::load(&db, Some(read.end.archived))?;
+    let archive_end = if read.recovery.cut.is_some() { ArchiveEnd::Cut } else { ArchiveEnd::At };
+    let identities = IdentityIndex::load(&db, archive_end(read.end.archived))?;
     // What a start reads later, so that nothing is found damaged when something has been changed.
     store::seen(&db, MOST_SEEN)?;
     store::requests(&db)?;
@@ -79,7 +82,7 @@ pub(crate) fn check(folder: &Path, take: &mut Take<'_>) -> Result<CheckedJournal
     let compared = Comparison { folder: folder.path(), db: &db, meta: &meta, acts: &acts, end: &read.end };
     let found = mark::read(folder.path())?;
     let (shortfalls, marked) = (compared.with(&found)?, found != FoundMark::Missing);
-    Ok(CheckedJournal { meta, acts, read, identities, shortfalls, marked, folder })
+    Ok(CheckedJournal { meta, acts, read, identities, shortfalls, marked, noted: Vec::new(), folder })
 }
 
 /// What remains of a journal without its database is no place for a new one.
@@ -152,36 +155,33 @@ impl CheckedJournal {
     /// # Errors
     /// The journal cannot be written.
     pub fn go_on(self, given_up: GivenUp) -> Result<(SqliteJournal, Recovery), JournalError> {
-        let GivenUp { kind, at_ms, text, next_purchase, runs, seen_incarnation } = given_up;
-        let marked = match mark::read(self.folder.path())? {
-            FoundMark::Sound(mark) => mark.incarnation,
-            FoundMark::Missing | FoundMark::Damaged(_) => 0,
-        };
-        let known = self.meta.incarnation.max(marked).max(seen_incarnation);
-        let incarnation = acts::next_incarnation(known, at_ms);
+        let incarnation = self.next_incarnation(&given_up)?;
+        let GivenUp { kind, at_ms, text, next_purchase, runs, .. } = given_up;
         let era = JournalEra { incarnation, begins: Seq(self.read.end.seq), next_purchase, runs };
         self.open_with(Some(JournalAct { kind, at_ms, text, era }))
     }
 
-    /// Opens it with a note of what was done by hand that loses nothing.
+    /// The number of the incarnation that [`CheckedJournal::go_on`] begins with this.
     ///
     /// # Errors
-    /// As [`CheckedJournal::open`].
-    pub fn open_noting(
-        mut self,
-        kind: ActKind,
-        at_ms: u64,
-        text: String,
-    ) -> Result<(SqliteJournal, Recovery), JournalError> {
-        if let Some(missing) = JournalError::lost(self.folder.path(), std::mem::take(&mut self.shortfalls)) {
-            return Err(missing);
-        }
+    /// The mark cannot be read.
+    pub fn next_incarnation(&self, given_up: &GivenUp) -> Result<u32, JournalError> {
+        let marked = match mark::read(self.folder.path())? {
+            FoundMark::Sound(mark) => mark.incarnation,
+            FoundMark::Missing | FoundMark::Damaged(_) => 0,
+        };
+        let known = self.meta.incarnation.max(marked).max(given_up.seen_incarnation);
+        Ok(acts::next_incarnation(known, given_up.at_ms))
+    }
+
+    /// Notes what was done by hand that loses nothing. It is written when the journal is opened, in whatever way.
+    pub fn note(&mut self, kind: ActKind, at_ms: u64, text: String) {
         let era = acts::eras(&self.acts).pop().unwrap_or_default();
-        self.open_with(Some(JournalAct { kind, at_ms, text, era }))
+        self.noted.push(JournalAct { kind, at_ms, text, era });
     }
 
     fn open_with(self, act: Option<JournalAct>) -> Result<(SqliteJournal, Recovery), JournalError> {
-        let CheckedJournal { mut meta, mut acts, read, identities, folder, .. } = self;
+        let CheckedJournal { mut meta, mut acts, read, identities, noted, folder, .. } = self;
         let ReadJournal { end, chunks, since_snapshot, recovery } = read;
         let db = Database::open(&folder.database())?;
         db.execute(spend::TABLES)?;
@@ -189,11 +189,11 @@ impl CheckedJournal {
         if recovery.cut.is_some() {
             db.write(|all| store::cut(all, end.seq, end.archived))?;
         }
-        if let (Some(used), true) = (recovery.snapshot, recovery.bad_snapshots > 0) {
-            snapshot::forget_unusable(&db, used.0)?;
+        if recovery.bad_snapshots > 0 {
+            snapshot::forget_unusable(&db, recovery.snapshot)?;
         }
         let first = acts.is_empty().then(|| created(&meta));
-        for act in first.into_iter().chain(act) {
+        for act in first.into_iter().chain(noted).chain(act) {
             let write = act.prepare(&db)?;
             meta.incarnation = meta.incarnation.max(act.era.incarnation);
             let mark = JournalMark::of(meta.uuid, meta.incarnation, &end, state(&db.path));
@@ -269,6 +269,20 @@ impl Comparison<'_> {
         }
         if mark.state == MarkState::Backup {
             return Err(JournalError::Backup { folder: self.folder.to_owned() });
+        }
+        Ok(self.behind(mark)?.into_iter().collect())
+    }
+
+    /// What shows that a copy of the journal is shorter than the mark that was found before it was made. The journal may have been closed
+    /// since then: its log, which goes then, is missed only where records are missing too.
+    pub fn shorter_copy(&self, found: &FoundMark) -> Result<Vec<Shortfall>, JournalError> {
+        let FoundMark::Sound(mark) = found else {
+            // A copy of the database alone is the best that somebody has.
+            return if *found == FoundMark::Missing { Ok(Vec::new()) } else { self.with(found) };
+        };
+        // A start that gave something up was interrupted, or is at work.
+        if mark.incarnation < self.meta.incarnation || self.behind(&mark.closed())?.is_none() {
+            return Ok(Vec::new());
         }
         Ok(self.behind(mark)?.into_iter().collect())
     }

@@ -65,7 +65,8 @@ impl From<rusqlite::Error> for RowFault {
 }
 
 impl Database {
-    /// Opens the database with every guarantee switched on.
+    /// Opens the database with every guarantee switched on. Dropped, it leaves its log as it is: whoever knows that the journal's mark does
+    /// not ask for the log any more closes it, or calls [`Database::empties_log`] before.
     pub fn open(path: &Path) -> Result<Database, JournalError> {
         Database::connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?.guarded()
     }
@@ -95,8 +96,7 @@ impl Database {
             let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
             Database { path: path.to_owned(), ..Database::connect(Path::new(&name), flags)? }
         };
-        let kept = db.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
-        kept.map_err(|e| db.sqlite(e))?;
+        db.keep_log(true)?;
         // Exclusive: the index of the log is in memory, and no `-shm` is written.
         db.row("PRAGMA locking_mode = EXCLUSIVE", [], |_| Ok(()))?;
         db.connection.busy_timeout(Duration::from_millis(200)).map_err(|e| db.sqlite(e))?;
@@ -132,6 +132,7 @@ impl Database {
             let source = std::io::Error::other("the file system cannot hold a write-ahead log");
             return Err(JournalError::io(&self.path, source));
         }
+        self.keep_log(true)?;
         self.execute(
             "PRAGMA synchronous = FULL; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;
              PRAGMA journal_size_limit = 67108864;",
@@ -231,8 +232,20 @@ impl Database {
         done.map_err(|e| self.sqlite(e))
     }
 
+    /// From here on the log goes with the last connection: everything is moved from it to the file then.
+    pub fn empties_log(&self) -> Result<(), JournalError> {
+        self.keep_log(false)
+    }
+
+    /// Whether the log stays as it is when this connection is the last that closes.
+    fn keep_log(&self, keep: bool) -> Result<(), JournalError> {
+        let set = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep);
+        set.map(drop).map_err(|e| self.sqlite(e))
+    }
+
     /// Closes it, which moves everything from the log to the file.
     pub fn close(self) -> Result<(), JournalError> {
+        self.empties_log()?;
         let Database { connection, path, .. } = self;
         connection.close().map_err(|(_, e)| JournalError::sqlite(&path, e))
     }

@@ -77,6 +77,18 @@ pub enum JournalError {
         /// What shows it.
         findings: Vec<Shortfall>,
     },
+    /// A backup of a journal that is shorter than what it acknowledged.
+    #[error(
+        "{}: no backup is made of a journal that has less than it acknowledged:\n{}\nnothing was changed: keep the backups that there are. \
+         `forebay journal verify {}` says what is missing, and `forebay run` how to go on",
+        .folder.display(), listed(.findings), .folder.display()
+    )]
+    Shorter {
+        /// The journal's folder.
+        folder: PathBuf,
+        /// What shows it.
+        findings: Vec<Shortfall>,
+    },
     /// There is something of a journal, and not its database.
     #[error(
         "{}: there is no {}, and {} is here: a new journal would be made over what is left of one; put the database back, restore a backup by \
@@ -119,7 +131,7 @@ pub enum JournalError {
         /// What does not agree.
         what: String,
     },
-    /// The file system has no room.
+    /// The file system has no room, or none for this user.
     #[error("{}: no space left for the journal; make room: nothing that was accepted is lost", .path.display())]
     Full {
         /// The file.
@@ -275,7 +287,7 @@ impl JournalError {
     pub(crate) fn io(path: &Path, source: std::io::Error) -> JournalError {
         let path = path.to_owned();
         match source.kind() {
-            std::io::ErrorKind::StorageFull => JournalError::Full { path },
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => JournalError::Full { path },
             _ => JournalError::Io { path, source },
         }
     }

@@ -73,7 +73,7 @@ pub use archive::{
     ArchivePage, ArchiveQuery, ArchiveReader, ArchiveRow, ArchiveSlice, ArchiveSliceQuery, ArchivedJob, FinishedJob,
     MOST_LISTED, MOST_WALKED, PastPolicy,
 };
-pub use backup::{BackedUp, Beside, Restored, back_up, restore};
+pub use backup::{BackedUp, Beside, REPLACED, RESTORE_BESIDE, RESTORE_FILE, Restored, back_up, restore};
 pub use checked::{CheckedJournal, GivenUp};
 pub use chunk::{ChunkContent, ChunkId, FrozenChunks, StateChunk, StoredChunk, chunks_of};
 pub use cloud::{CloudNote, PastPart, TakePast, read_folder_past};
@@ -105,7 +105,7 @@ use forebay_kernel::journal::{APPLY_VERSION, Batch};
 use forebay_kernel::state::State;
 use forebay_kernel::storage::{ArchivedIdentity, FrozenRequests, JobOwner};
 use forebay_kernel::units::Span;
-use identity::{IdentityIndex, IdentityKey};
+use identity::{ArchiveEnd, IdentityIndex, IdentityKey};
 use mark::{JournalMark, MarkState, MarkWriter};
 use rusqlite::Connection;
 use snapshot::{LastChunks, SnapshotWork};
@@ -223,7 +223,7 @@ impl SqliteJournal {
         // A crash before this leaves a journal that holds nothing, which gets its mark at the next start.
         let mark = mark::replace(folder.path(), JournalMark::of(meta.uuid, 0, &end, MarkState::Closed))?;
         let db = Database::open(&path)?;
-        let identities = IdentityIndex::load(&db, Some(0))?;
+        let identities = IdentityIndex::load(&db, ArchiveEnd::At(0))?;
         let incarnations = Incarnations { eras: acts::eras(&[checked::created(&meta)]) };
         let since_snapshot = 0;
         SqliteJournal::start(Opened { db, meta, end, since_snapshot, chunks, identities, mark, incarnations, folder })
@@ -402,11 +402,13 @@ impl BatchLog for SqliteJournal {
 
 impl Drop for SqliteJournal {
     fn drop(&mut self) {
-        // From here on the log goes when the last connection does.
-        if !self.unmarked
-            && let Err(e) = self.mark.move_to(&self.end, MarkState::Closed)
-        {
-            tracing::warn!("the journal's mark does not say that the journal was closed: {e}");
+        // What the mark does not have yet is in the log, which stays then.
+        if self.unmarked {
+            return;
+        }
+        let closed = self.mark.move_to(&self.end, MarkState::Closed).and_then(|()| self.db.empties_log());
+        if let Err(e) = closed {
+            tracing::warn!("the journal's mark does not say that the journal was closed, or its log stays: {e}");
         }
     }
 }

@@ -76,6 +76,11 @@ impl JournalMark {
         JournalMark { uuid, incarnation, state, seq, archived, tick_ms, chain, turn: 0 }
     }
 
+    /// The same of a journal that was closed.
+    pub(crate) fn closed(self) -> JournalMark {
+        JournalMark { state: MarkState::Closed, ..self }
+    }
+
     fn encode(&self) -> [u8; LENGTH] {
         let state: u32 = match self.state {
             MarkState::Open => 1,

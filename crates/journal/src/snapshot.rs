@@ -290,7 +290,9 @@ impl Iterator for SnapshotChunks<'_> {
     }
 }
 
-/// Takes away snapshots that were found to be unusable, so that they do not count as one of the two.
-pub fn forget_unusable(db: &Database, after: u64) -> Result<(), JournalError> {
-    db.write(|all| all.execute("DELETE FROM snapshots WHERE after_seq > ?1", [signed(after)]).map(drop))
+/// Takes away snapshots that were found to be unusable, so that they do not count as one of the two: those after the one that was used,
+/// or all of them where none was.
+pub fn forget_unusable(db: &Database, used: Option<Seq>) -> Result<(), JournalError> {
+    let after = used.map_or(-1, |used| signed(used.0));
+    db.write(|all| all.execute("DELETE FROM snapshots WHERE after_seq > ?1", [after]).map(drop))
 }

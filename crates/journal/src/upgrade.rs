@@ -8,6 +8,7 @@
 //! journal.sqlite is also named journal-1.sqlite -> journal.upgrade is renamed to journal.sqlite
 //! format 2, older records:
 //! journal.sqlite: verified, replayed from its newest snapshot -> `apply` in its row of `meta`, in one transaction
+//!   -> the mark says that it was closed, for its log goes -> closed
 //! ```
 //!
 //! Killed at any moment, `journal.sqlite` is a whole journal of one version or the other, and the same command goes on.
@@ -22,7 +23,7 @@ use crate::error::{JournalError, encoding};
 use crate::folder::DataFolder;
 use crate::format1::{self, OldSource};
 use crate::machine::{self, replay};
-use crate::mark;
+use crate::mark::{self, FoundMark, JournalMark, MarkState};
 use crate::recover::{self, Followed, RecoveredPart, TornTail};
 use crate::snapshot::{self, LastChunks, SnapshotWork};
 use crate::store::{self, FORMAT_VERSION, JournalMeta};
@@ -87,12 +88,14 @@ pub fn upgrade_folder(
         if let Some(lost) = missing {
             return Err(lost);
         }
+        if meta.apply >= APPLY_VERSION {
+            return Ok(UpgradedJournal::Already);
+        }
+        drop(checked);
+        return upgrade_records(&folder, meta, &end);
     }
     drop(checked);
     let old = Database::open(&folder.database())?;
-    if store::format(&old)? >= FORMAT_VERSION {
-        return upgrade_records(old);
-    }
     recover::check_file(&old)?;
     let draft = old.path.with_extension("upgrade");
     let Written { end, followed, finished } = write_draft(&old, &draft)?;
@@ -109,15 +112,16 @@ fn end_of(db: &Database) -> Result<End, JournalError> {
     Ok(recover::read(db, &store::meta(db)?, &mut |part| machine::apply(&mut machine, part))?.end)
 }
 
-/// Allows batches with the newest record version. Those that are there have their own, and stay as they are.
-fn upgrade_records(db: Database) -> Result<UpgradedJournal, JournalError> {
-    let meta = store::meta(&db)?;
-    if meta.apply >= APPLY_VERSION {
-        return Ok(UpgradedJournal::Already);
-    }
+/// Allows batches with the newest record version. Those that are there have their own, and stay as they are. `end`: where the journal ends.
+fn upgrade_records(folder: &DataFolder, meta: JournalMeta, end: &End) -> Result<UpgradedJournal, JournalError> {
+    let db = Database::open(&folder.database())?;
     recover::check_file(&db)?;
     // The release that wrote it cannot open it afterwards: one from which this release could not start was refused before.
     db.write(|all| store::write_meta(all, JournalMeta { apply: APPLY_VERSION, ..meta }))?;
+    // The log of a controller that was killed goes when the database is closed: from here on the mark does not ask for it.
+    if mark::read(folder.path())? != FoundMark::Missing {
+        mark::replace(folder.path(), JournalMark::of(meta.uuid, meta.incarnation, end, MarkState::Closed))?;
+    }
     db.close()?;
     Ok(UpgradedJournal::Records { from: meta.apply, to: APPLY_VERSION })
 }

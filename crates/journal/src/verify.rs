@@ -95,7 +95,7 @@ pub(crate) fn verify_rows(folder: &Path) -> Result<Verified, JournalError> {
     spend::verify(&db)?;
     cloud::verify(&db)?;
     let identities = identity::verify(&db)?;
-    identity::IdentityIndex::load(&db, Some(end.archived))?;
+    identity::IdentityIndex::load(&db, identity::ArchiveEnd::At(end.archived))?;
     let acts = acts::load(&db)?;
     let snapshots = snapshots.iter().map(|snapshot| Seq(snapshot.end.seq)).collect();
     let at = Seq(end.seq);

@@ -1,8 +1,10 @@
 //! The audit log: what is done by hand is a line with its author and address, and who is refused is counted.
 
-use forebay_integration::teams::{ask, prepared, secret, start, submission, submit};
+use forebay_integration::teams::{ask, ask_json, prepared, secret, start, submission, submit};
 use forebay_integration::until;
 use serde_json::{Value, json};
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -55,4 +57,32 @@ fn what_is_done_by_hand_is_written_down_with_its_author_and_address() {
     for hidden in [secret("ops").as_str(), secret("watcher").as_str(), "not-a-token-of-anybody", "\u{1b}"] {
         assert!(!text.contains(hidden), "{hidden:?} is in the audit log");
     }
+}
+
+#[test]
+fn what_is_done_for_somebody_who_hangs_up_is_written_down_too() {
+    const JOBS: usize = 40;
+    let folder = prepared();
+    let server = start(folder.path(), &[]);
+    for number in 0..=JOBS {
+        submit(&server, "team-a", &submission(&format!("x{number}"), "open", 36_000));
+    }
+    let address = server.url.strip_prefix("http://").expect("an address");
+    for number in 0..JOBS {
+        let mut stream = TcpStream::connect(address).expect("connects");
+        let line = format!("POST /v1/jobs/x{number}/cancel HTTP/1.1\r\nhost: 127.0.0.1");
+        let more = format!("authorization: Bearer {}\r\ncontent-length: 0", secret("ops"));
+        stream.write_all(format!("{line}\r\n{more}\r\n\r\n").as_bytes()).expect("writes");
+        // It is gone before there is an answer.
+    }
+    assert_eq!(ask(&server, "ops", "POST", &format!("/v1/jobs/x{JOBS}/cancel"), None).0, 202);
+    let path = folder.path().join("d/audit.jsonl");
+    until("each job that was cancelled has its line", Duration::from_secs(30), || {
+        let (_, listed) = ask_json(&server, "ops", "GET", "/v1/jobs?limit=100", None);
+        let jobs = listed["jobs"].as_array().expect("jobs");
+        let cancelled = jobs.iter().filter(|job| job["phase"] == "cancelled").count();
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let acts = text.lines().filter(|line| line.contains("\"act\":\"cancel\"")).count();
+        if cancelled > 0 && acts == cancelled { Ok(()) } else { Err(format!("{acts} of {cancelled}")) }
+    });
 }

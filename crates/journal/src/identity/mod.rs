@@ -90,14 +90,37 @@ impl Runs {
     }
 }
 
+/// Where the archive ends, by the batches.
+#[derive(Clone, Copy, Debug)]
+pub enum ArchiveEnd {
+    /// Wherever it ends by now.
+    Unknown,
+    /// With this row.
+    At(u64),
+    /// With this row, once a torn tail is cut: the rows after it are of batches that go.
+    Cut(u64),
+}
+
+impl ArchiveEnd {
+    /// Whether a row is of a batch that stays.
+    fn has(self, row: u64) -> bool {
+        match self {
+            ArchiveEnd::Unknown | ArchiveEnd::At(_) => true,
+            ArchiveEnd::Cut(archived) => row <= archived,
+        }
+    }
+}
+
 impl IdentityIndex {
-    /// As the journal has it. `archived`: the last row that the archive must have; `None`: whatever it has by now.
-    pub fn load(db: &Database, archived: Option<u64>) -> Result<IdentityIndex, JournalError> {
+    /// As the journal has it.
+    pub fn load(db: &Database, end: ArchiveEnd) -> Result<IdentityIndex, JournalError> {
         let runs = Runs { list: load_runs(db)? };
         let merged = runs.last_archived();
         let mut recent = HashMap::new();
         let range = archive::each_after(db, merged, &mut |found| {
-            recent.extend(Recent::of(&found.finished, found.row.0));
+            if end.has(found.row.0) {
+                recent.extend(Recent::of(&found.finished, found.row.0));
+            }
         })?;
         if let Some(range) = range
             && range.first != merged + 1
@@ -105,12 +128,15 @@ impl IdentityIndex {
             let what = "rows before it are missing, and their identities are in no run";
             return Err(db.damaged(DamagedAt::Archive(range.first), what));
         }
-        if let Some(archived) = archived {
-            let newest = db.number("SELECT max(id) FROM archive")?.unwrap_or(merged);
-            if newest != archived {
-                let what = format!("the archive ends here, and the batches have {archived} finished jobs");
-                return Err(db.damaged(DamagedAt::Archive(newest), what));
-            }
+        let newest = db.number("SELECT max(id) FROM archive")?.unwrap_or(merged);
+        let (agrees, archived) = match end {
+            ArchiveEnd::Unknown => (true, newest),
+            ArchiveEnd::At(archived) => (newest == archived, archived),
+            ArchiveEnd::Cut(archived) => (newest >= archived && merged <= archived, archived),
+        };
+        if !agrees {
+            let what = format!("the archive ends here, and the batches have {archived} finished jobs");
+            return Err(db.damaged(DamagedAt::Archive(newest), what));
         }
         Ok(IdentityIndex { recent: Mutex::new(recent), runs: Mutex::new(Arc::new(runs)) })
     }

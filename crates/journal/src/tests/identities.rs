@@ -158,3 +158,25 @@ fn cost_of_a_miss_and_bytes_of_an_identity() {
     );
     assert!(ArchiveReader::open(folder.path()).unwrap().identity("default", "s0").is_ok());
 }
+
+#[test]
+fn jobs_that_ended_in_a_torn_batch_are_cut_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut journal = SqliteJournal::create(folder.path(), 0).unwrap();
+    append(&mut journal, 1, &[run(1, 1), run(2, 2)]);
+    append(&mut journal, 2, &[run(3, 2), run(4, 3)]);
+    drop(journal);
+    sql(folder.path(), "UPDATE batches SET payload = x'00' WHERE seq = (SELECT max(seq) FROM batches)");
+    assert!(matches!(refused(folder.path()), JournalError::Lost { missing: 1, .. }), "it was acknowledged");
+    let checked = checked::check(folder.path(), &mut |_| Ok(())).unwrap();
+    let (mut journal, recovery) = checked.go_on(GivenUp::none()).unwrap();
+    assert_eq!(recovery.cut.map(|cut| cut.batches), Some(1));
+    let known = |journal: &SqliteJournal| {
+        [1, 2, 3].map(|subject| journal.identity("default", &format!("s{subject}")).unwrap().map(|e| e.job.0))
+    };
+    assert_eq!(known(&journal), [Some(1), Some(2), None]);
+    append(&mut journal, 3, &[run(3, 3)]);
+    drop(journal);
+    assert_eq!(verify(folder.path()).unwrap().finished, 3);
+    assert_eq!(known(&open(folder.path())), [Some(1), Some(2), Some(3)]);
+}

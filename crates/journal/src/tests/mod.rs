@@ -215,6 +215,8 @@ fn a_damaged_snapshot_is_left_for_an_earlier_one_or_the_start() {
     sql(folder.path(), "UPDATE snapshots SET crc32c = crc32c + 1");
     let (got, _, recovery) = read(folder.path()).unwrap();
     assert_eq!((got, recovery.batches, recovery.snapshot), (batches(20), 20, None), "all batches are there");
+    // With the next one it would count as two, and the batches before it would go.
+    assert!(verify(folder.path()).unwrap().snapshots.is_empty());
 }
 
 #[test]
@@ -344,6 +346,17 @@ fn a_read_only_file_system_is_named() {
     let failure = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_READONLY);
     let error = JournalError::sqlite(Path::new("j"), rusqlite::Error::SqliteFailure(failure, None));
     assert!(matches!(error, JournalError::ReadOnly { .. }) && error.to_string().contains("read-only"), "{error}");
+}
+
+#[test]
+fn a_disk_on_which_this_user_has_no_room_is_a_full_one() {
+    for (kind, full) in [
+        (std::io::ErrorKind::StorageFull, true),
+        (std::io::ErrorKind::QuotaExceeded, true),
+        (std::io::ErrorKind::PermissionDenied, false),
+    ] {
+        assert_eq!(JournalError::io(Path::new("j"), kind.into()).is_full(), full, "{kind}");
+    }
 }
 
 #[test]
@@ -492,6 +505,26 @@ fn damage_anywhere_in_the_log_is_refused() {
 }
 
 #[test]
+fn the_log_goes_only_where_the_mark_says_that_the_journal_was_closed() {
+    let (folder, mut journal) = journal(20, &[]);
+    let log = format!("{FILE}-wal");
+    // The last transaction is durable, and its mark is not.
+    journal.unmarked = true;
+    drop(journal);
+    assert!(std::fs::metadata(folder.path().join(&log)).unwrap().len() > 0, "the log stays");
+    // A start that fails when the database is open: its mark cannot be written.
+    let draft = folder.path().join("journal.mark.new");
+    std::fs::create_dir(&draft).unwrap();
+    assert!(matches!(refused(folder.path()), JournalError::Io { .. }));
+    std::fs::remove_dir(&draft).unwrap();
+    let (got, journal, _) = read(folder.path()).unwrap();
+    assert_eq!(got, batches(20));
+    drop(journal);
+    assert!(!folder.path().join(&log).exists(), "it was closed");
+    assert_eq!(read(folder.path()).unwrap().0, batches(20));
+}
+
+#[test]
 fn the_mark_is_missed_when_it_is_gone_or_damaged_and_a_loss_is_given_up_once() {
     let (folder, journal) = journal(20, &[]);
     drop(journal);
@@ -584,6 +617,39 @@ fn a_backup_is_made_beside_the_writer_and_a_restore_begins_an_incarnation() {
     assert!(matches!(again, JournalError::Exists { .. }), "{again}");
     let (got, journal, _) = read(restored.path()).unwrap();
     assert_eq!((got, Journal::identity(&journal).eras.len()), (batches(20), 2));
+    drop(journal);
+    // The same backup over what was begun from it, within the same minute.
+    std::fs::remove_file(restored.path().join(FILE)).unwrap();
+    let again = restore(backup.path(), restored.path(), 0, &mut |_, _| Ok(())).unwrap();
+    assert_eq!(again.id.incarnation, 2);
+}
+
+#[test]
+fn no_backup_is_made_of_a_journal_that_is_shorter_than_its_mark() {
+    let (folder, mut journal) = journal(20, &[]);
+    let backup = |of: &TempDir| {
+        let to = tempfile::tempdir().unwrap();
+        back_up(of.path(), to.path()).map(|made| made.end)
+    };
+    // Its log is lost, with all that was not moved from it yet.
+    let lost = copied(folder.path());
+    let error = backup(&lost).unwrap_err();
+    let said = error.to_string();
+    assert!(matches!(error, JournalError::Shorter { .. }) && error.is_for_the_caller(), "{error:?}");
+    for part in ["-wal: is not there", "keep the backups that there are", "forebay journal verify"] {
+        assert!(said.contains(part), "{part} is missing in: {said}");
+    }
+    // An older database beside the newer mark.
+    journal.db.number("PRAGMA wal_checkpoint(PASSIVE)").unwrap();
+    let older = copied(folder.path());
+    journal.append(&batches(21)[20]).unwrap();
+    std::fs::copy(folder.path().join(MARK_FILE), older.path().join(MARK_FILE)).unwrap();
+    assert!(matches!(backup(&older), Err(JournalError::Shorter { .. })));
+    // Nothing is missing where everything was moved.
+    journal.db.number("PRAGMA wal_checkpoint(PASSIVE)").unwrap();
+    assert_eq!(backup(&copied(folder.path())).unwrap(), journal.end());
+    drop(journal);
+    assert!(backup(&folder).is_ok());
 }
 
 #[test]

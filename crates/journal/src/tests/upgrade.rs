@@ -95,3 +95,27 @@ fn damaged_records_are_not_upgraded_and_a_torn_tail_is_left_to_the_start() {
     assert!(matches!(error, JournalError::Damaged { place: DamagedAt::Batch { .. }, .. }), "{error}");
     assert!(matches!(refused(folder.path()), JournalError::Older { what: "record", .. }), "it is as it was");
 }
+
+/// What a controller leaves that is killed now: its log, and a mark that says that it was not closed.
+fn killed(folder: &Path) -> TempDir {
+    let log = std::fs::read(folder.join(format!("{FILE}-wal"))).unwrap();
+    assert!(log.len() > 4096, "the log holds the batches");
+    with_log(folder, &log)
+}
+
+#[test]
+fn a_journal_whose_controller_was_killed_is_upgraded_and_then_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut journal = SqliteJournal::create(folder.path(), 7).unwrap();
+    let all: Vec<_> = batches(9).into_iter().map(|batch| Batch { version: BEFORE, ..batch }).collect();
+    all.iter().for_each(|batch| journal.append(batch).unwrap());
+    let newest = killed(folder.path());
+    journal.db.write(|db| store::write_meta(db, JournalMeta { apply: BEFORE, ..journal.meta() })).unwrap();
+    let older = killed(folder.path());
+    drop(journal);
+    for (killed, done) in [(newest, UpgradedJournal::Already), (older, DONE)] {
+        assert_eq!(upgraded(killed.path()).unwrap(), done);
+        assert_eq!(upgraded(killed.path()).unwrap(), UpgradedJournal::Already);
+        assert_eq!(read(killed.path()).unwrap().0, all, "{done:?}");
+    }
+}

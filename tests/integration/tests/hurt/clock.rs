@@ -63,6 +63,20 @@ fn a_year_and_ten_years_ahead_and_back_are_refused_and_taken_once_by_their_owner
     }
 }
 
+#[test]
+fn a_time_and_a_loss_that_are_accepted_at_once_are_both_written_down() {
+    let folder = tempfile::tempdir().expect("a folder");
+    journal_of(folder.path(), now() - 365 * DAY);
+    std::fs::remove_file(folder.path().join("data/journal.mark")).expect("removed");
+    let policy = root().join("policies/teams.yaml").display().to_string();
+    let accepted = ["--data", "data", "--policy", &policy, "--accept-time", "--accept-loss", "0"];
+    drop(Server::start(folder.path(), &accepted));
+    let verified = run(folder.path(), &["journal", "verify", "data"]);
+    for act in ["time accepted", "loss accepted"] {
+        assert!(verified.out.contains(act), "{act}: {verified:?}");
+    }
+}
+
 /// A server that answers everything with one `Date`.
 fn says(date: String) -> (String, std::thread::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -1,7 +1,9 @@
 //! Damage of a controller's files: cut, bits flipped, pages zeroed, files removed. Never a start that loses without a word.
 
-use super::folder::{End, HurtFolder, Judged, acknowledged, cases, copied};
+use super::folder::{End, HurtFolder, Judged, acknowledged, cases, copied, ended, opened};
+use forebay::driver::Consent;
 use forebay_integration::dice::Dice;
+use forebay_kernel::event::Event;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -97,4 +99,22 @@ fn each_file_that_is_removed_is_missed() {
             whole.give_up(hurt.path(), &said, &name);
         }
     }
+}
+
+#[test]
+fn a_segment_that_is_emptied_is_missed_and_given_up_as_one_that_is_gone() {
+    let whole = acknowledged(JOBS, End::InOrder);
+    let hurt = copied(&whole.data());
+    // The journal learns that its statuses were written, and keeps them no longer.
+    for _ in 0..2 {
+        let running = opened(hurt.path(), Consent::default()).expect("it starts");
+        let cancel = Event::JobCancelled { tenant: "default".into(), subject: "job-0".into(), by: None, sent: None };
+        running.handle.submit(vec![cancel]).expect("it is taken");
+        ended(running);
+    }
+    let name = "status/00000000000000000001.jsonl";
+    std::fs::write(hurt.path().join(name), "").expect("emptied");
+    let Judged::Refused(said) = whole.judge(hurt.path(), name) else { panic!("it was not missed") };
+    assert!(said.contains("has nothing") && said.contains("--accept-loss"), "{said}");
+    whole.give_up(hurt.path(), &said, name);
 }

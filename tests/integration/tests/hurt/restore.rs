@@ -82,3 +82,40 @@ fn a_copy_of_a_stopped_folder_is_a_backup_and_a_damaged_one_is_refused() {
     assert_eq!(refused.code, 2, "{refused:?}");
     assert!(!Path::new(&target).join("journal.sqlite").exists(), "no half journal has the name of one");
 }
+
+#[test]
+fn a_backup_that_cannot_be_read_moves_nothing_and_no_journal_is_begun_instead() {
+    let whole = acknowledged(30, End::InOrder);
+    let backup = copied(&whole.data());
+    let data = whole.data();
+    for lost in ["journal.sqlite", "journal.sqlite-wal"] {
+        // There is a log where the controller was killed.
+        let _ = std::fs::remove_file(data.join(lost));
+    }
+    let before = contents(&data);
+    let restore = |from: &Path| run(whole.folder.path(), &["journal", "restore", &from.display().to_string(), "data"]);
+    let mistyped = restore(&backup.path().join("no-such-folder"));
+    assert_eq!(mistyped.code, 2, "{mistyped:?}");
+    assert!(mistyped.err.contains("name the folder") && !mistyped.err.contains("--resume"), "{mistyped:?}");
+    let damaged = copied(backup.path());
+    let path = damaged.path().join("journal.sqlite");
+    let bytes = std::fs::read(&path).expect("a file");
+    std::fs::write(&path, &bytes[..bytes.len() / 2]).expect("cut");
+    assert_ne!(restore(damaged.path()).code, 0);
+    assert!(contents(&data) == before, "a restore that failed changed a file");
+    // Beside a sound database, what cannot be read is found before anything is moved too.
+    let damaged = copied(backup.path());
+    let path = damaged.path().join("status/00000000000000000001.jsonl");
+    let mut bytes = std::fs::read(&path).expect("a file");
+    bytes[20] ^= 1;
+    std::fs::write(&path, bytes).expect("damaged");
+    assert_ne!(restore(damaged.path()).code, 0);
+    let after = contents(&data);
+    assert!(before.iter().all(|(name, bytes)| after.get(name) == Some(bytes)), "a restore that failed moved a file");
+    let begun = run(whole.folder.path(), &["run", "--data", "data", "--listen", "127.0.0.1:0"]);
+    assert!(begun.code == 2 && begun.err.contains("forebay journal restore"), "{begun:?}");
+    assert_eq!(restore(backup.path()).code, 0);
+    let running = opened(&data, Consent::default()).expect("it goes on");
+    assert!(whole.acknowledged.is_subset(&known(&running)));
+    ended(running);
+}
