@@ -16,6 +16,7 @@ use crate::config::tokens::Who;
 use crate::cost::{
     BalanceCheck, BillScope, CostBasis, CostBy, CostRange, CostSubset, Slots, focus_csv, job_cost, scoped_bill,
 };
+use crate::document::write;
 use crate::journal::{SpendQuery, SpendRead, SpendTotals};
 use crate::show::figures::short;
 use axum::Json;
@@ -134,13 +135,13 @@ pub(super) async fn charges_of(
             ApiError::new(500, "Unbalanced", e.to_string(), "run `forebay journal verify` on a copy of the folder")
         };
         let (charges, jobs) = basis.complete(charges, jobs, &slots, whole).map_err(unbalanced)?;
-        let (basis, charges) = visible(api, who, basis, charges, &jobs).await?;
+        let (basis, charges) = visible(api, who, basis.within(&slots), charges, &jobs).await?;
         return Ok(VisibleCharges { range, basis, charges, jobs });
     }
     Err(passed())
 }
 
-/// What one job cost, open or over.
+/// What one job cost, open or over. For a replica it is what its service cost, under the service's name: that is what replicas are charged to.
 pub(super) async fn of_job(
     State(api): State<Api>,
     Reader(who): Reader,
@@ -148,10 +149,17 @@ pub(super) async fn of_job(
 ) -> Result<Json<JobCost>, ApiError> {
     let (id, arrival) = match find_anywhere(&api, &who, &name).await? {
         Place::State(id) => {
-            let arrival = move |engine: &Engine, _: &_| engine.state().job(id).map(|(row, _)| row.arrival);
-            (id, api.ask(&who, arrival).await?.unwrap_or_default())
+            let charged = move |engine: &Engine, _: &_| {
+                let charged = engine.state().job(id).and_then(|(row, _)| row.service).unwrap_or(id);
+                (charged, engine.state().job(charged).map(|(row, _)| row.arrival).unwrap_or_default())
+            };
+            api.ask(&who, charged).await?
         }
-        Place::Archive(found) => (found.id, found.view.submit_s.map(Timestamp::from).unwrap_or_default()),
+        // When a replica's service came is not known here: it is read from the beginning.
+        Place::Archive(found) => match found.view.of.as_deref().and_then(write::job_number) {
+            Some(service) => (service, Timestamp::default()),
+            None => (found.id, found.view.submit_s.map(Timestamp::from).unwrap_or_default()),
+        },
     };
     // Slots are quarters, halves or hours: the hour before it was submitted has whatever it was charged first.
     let from = LedgerSlot(u32::try_from(arrival.0.saturating_sub(HOUR_MS) / QUARTER_MS).unwrap_or(0));

@@ -6,7 +6,7 @@ use super::args::CostArgs;
 use super::outcome::{Exit, Failure, print, print_json};
 use super::{Output, folder};
 use crate::api::client::encoded;
-use crate::cost::{BillScope, CostBy, CostFault, CostRange, CostSubset, focus_of_folder, of_folder};
+use crate::cost::{BillScope, CostBy, CostFault, CostRange, CostSubset, RowsFault, focus_of_folder, of_folder};
 use crate::show::cost;
 
 pub(super) fn run(args: &CostArgs, out: Output) -> Result<Exit, Failure> {
@@ -67,6 +67,7 @@ pub(super) fn failure(fault: CostFault) -> Failure {
         CostFault::Journal(e) => folder::failure(e),
         CostFault::Unbalanced(e) => Failure { exit: Exit::Violations, text: e.to_string() },
         CostFault::Range(e) => Failure::input(format_args!("--{e}")),
-        CostFault::Spread(e) => Failure::input(format_args!("--spread: {e}")),
+        CostFault::Rows(RowsFault::Spread(e)) => Failure::input(format_args!("--spread: {e}")),
+        CostFault::Rows(RowsFault::Label(e)) => Failure::input(e),
     }
 }

@@ -57,7 +57,9 @@ pub(super) fn job(folder: &Path, name: &str) -> Result<JobRecord, Failure> {
     let accepted = view.submit_s.map(Timestamp::from).unwrap_or_default();
     let history = History::of_job(folder, id, accepted);
     history.and_then(|mut history| history.read(u64::MAX, &mut take)).map_err(Failure::outside)?;
-    let cost = folder_job_cost(folder, id).map_err(super::cost::failure)?;
+    // A replica is charged to its service.
+    let charged = view.of.as_deref().and_then(write::job_number).unwrap_or(id);
+    let cost = folder_job_cost(folder, charged).map_err(super::cost::failure)?;
     let job = OneJob { now_s, terminal: view.phase.terminal(), kubernetes: Vec::new(), job: view };
     Ok(JobRecord { attempts: attempts(&statuses, &cost), job, cost, statuses })
 }

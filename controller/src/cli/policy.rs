@@ -6,7 +6,7 @@ use super::Output;
 use super::args::ServerArgs;
 use super::check::compile_file;
 use super::outcome::{Exit, Failure, print, print_json, read_bytes};
-use crate::api::policy::{API, PolicyHistory, PolicyView};
+use crate::api::policy::{API, PolicyHistory, PolicyView, RefusedView};
 use crate::policy::history::PolicyEntry;
 use crate::show::lists;
 use crate::show::table::terminal_width;
@@ -76,7 +76,11 @@ pub(super) fn run(args: &PolicyArgs, out: Output) -> Result<Exit, Failure> {
             if server.json {
                 print_json(&view)?
             } else {
-                print(&whole(view.text.as_deref().unwrap_or_default()))?
+                print(&whole(view.text.as_deref().unwrap_or_default()))?;
+                // On stderr: stdout is the text alone, which may go into a file.
+                if let Some(refused) = &view.standing {
+                    eprintln!("{} {}", out.err.warn("warning:"), why_refused(refused));
+                }
             }
             Ok(Exit::Done)
         }
@@ -124,6 +128,11 @@ fn diff(old: &std::path::Path, new: &std::path::Path) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
+/// Why the policy that was offered last is not the one in force.
+fn why_refused(refused: &RefusedView) -> String {
+    format!("the policy that was offered last is refused, and this one goes on:\n{}", refused.message.trim_end())
+}
+
 /// With a line end.
 fn whole(text: &str) -> String {
     format!("{}\n", text.trim_end())
@@ -163,4 +172,16 @@ fn show(server: &ServerArgs, view: &PolicyView) -> Result<Exit, Failure> {
         print(&format!("{} is in force: {}\n", view.name, view.hash.as_deref().unwrap_or_default()))?;
     }
     Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_comes_with_its_reason() {
+        let message = "policy.yaml:4:20: `high` is no number\n".to_owned();
+        let text = why_refused(&RefusedView { at_s: Default::default(), message });
+        assert!(text.contains("is refused") && text.ends_with("`high` is no number"), "{text}");
+    }
 }

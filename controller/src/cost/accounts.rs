@@ -120,6 +120,14 @@ impl Names {
     }
 }
 
+/// The lines of what was spent before the ledger knew by whom: by each thing one, so that each adds up to what all nodes cost.
+fn lines_of_before(labels: &[String], capacity: CapacityType) -> Vec<AccountLine> {
+    let before = || BEFORE.to_owned();
+    let mut lines = vec![AccountLine::Queue(before(), capacity), AccountLine::Tier(before(), capacity)];
+    lines.extend(labels.iter().map(|name| AccountLine::Label(name.clone(), before(), capacity)));
+    lines
+}
+
 impl SpendAccounts {
     /// All lines at a position, after the journal's charges up to there have been added. `None`: it has passed that position, so ask for a later
     /// one.
@@ -139,9 +147,7 @@ impl SpendAccounts {
             self.names.add(&mut all, basis, (key, *amount), &basis.jobs);
         }
         for (capacity, spent) in basis.earlier() {
-            for line in
-                [AccountLine::Queue(BEFORE.to_owned(), capacity), AccountLine::Tier(BEFORE.to_owned(), capacity)]
-            {
+            for line in lines_of_before(&basis.labels, capacity) {
                 all.entry(line).or_default().add_earlier(spent, capacity);
             }
         }
@@ -177,5 +183,25 @@ impl SpendAccounts {
         }
         self.upto = Some(basis.upto);
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_spent_before_is_in_each_sum_once() {
+        let labels = ["costCenter".to_owned(), "team".to_owned()];
+        let label = |name: &str| AccountLine::Label(name.to_owned(), BEFORE.to_owned(), CapacityType::Spot);
+        assert_eq!(
+            lines_of_before(&labels, CapacityType::Spot),
+            [
+                AccountLine::Queue(BEFORE.to_owned(), CapacityType::Spot),
+                AccountLine::Tier(BEFORE.to_owned(), CapacityType::Spot),
+                label("costCenter"),
+                label("team")
+            ]
+        );
     }
 }

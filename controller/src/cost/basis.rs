@@ -8,7 +8,9 @@ use forebay_journal::SpendTotals;
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::ids::{JobId, OfferingId, Seq};
 use forebay_kernel::state::State;
-use forebay_kernel::state::billing::{BilledJob, BilledPool, BillingBegan, Charge, EarlierSpend, all_shares};
+use forebay_kernel::state::billing::{
+    BilledJob, BilledPool, BillingBegan, Charge, EarlierSpend, LedgerSlot, QUARTER_MS, all_shares,
+};
 use forebay_kernel::units::{Rate, Spend, Timestamp};
 use forebay_sim::score::money::Exact;
 use std::collections::BTreeMap;
@@ -124,6 +126,13 @@ impl CostBasis {
             return Ok(());
         }
         Err(Unbalanced { rows_micro: rows.rounded(), nodes_micro: nodes.rounded() })
+    }
+
+    /// The same for a range: what was spent before the ledger knew by whom is in the slot in which the ledger began. So it is in one month alone.
+    #[must_use]
+    pub fn within(self, slots: &Slots) -> CostBasis {
+        let began = LedgerSlot(u32::try_from(self.began.at.0 / QUARTER_MS).unwrap_or(0));
+        if slots.take(began) { self } else { self.without_earlier() }
     }
 
     /// The same for who may not see what everybody spent before.

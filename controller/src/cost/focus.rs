@@ -1,7 +1,7 @@
 //! A bill as a FOCUS 1.2 dataset (the FinOps Open Cost and Usage Specification): its rows, and these as CSV.
 //!
 //! ```text
-//! charges -> by hour (UTC), job or nobody, kind, pool, offering -> exact sums -> micro-dollars by largest remainder -> one row each
+//! charges -> by hour (UTC), month, job or nobody, kind, pool, offering -> exact sums -> micro-dollars by largest remainder -> one row each
 //! ```
 //!
 //! These are Forebay's charges for capacity, not the cloud's invoice: provider, publisher and issuer say so.
@@ -15,7 +15,7 @@ use super::range::midnight;
 use crate::clock;
 use forebay_journal::SpendTotals;
 use forebay_kernel::ids::{JobId, OfferingId};
-use forebay_kernel::state::billing::{BilledJob, BilledPool, ChargeKey, ChargeKind};
+use forebay_kernel::state::billing::{BilledJob, BilledPool, ChargeKey, ChargeKind, LedgerSlot};
 use forebay_kernel::units::{HOUR_MS, Timestamp};
 use forebay_sim::score::money::{Exact, rounded_rows};
 use jiff::ToSpan;
@@ -70,6 +70,8 @@ const FOREBAY: &str = "Forebay";
 struct FocusKey {
     /// Full hours since 1970. Slots that are shorter lie within one.
     hour: u64,
+    /// When the month begins that it is billed in: one of the billing zone may begin within an hour.
+    month: Timestamp,
     job: Option<JobId>,
     kind: ChargeKind,
     pool: BilledPool,
@@ -99,11 +101,18 @@ struct FocusRow {
 #[must_use]
 pub fn focus_csv(basis: &CostBasis, charges: &SpendTotals, jobs: &BTreeMap<JobId, BilledJob>) -> String {
     let mut sums: BTreeMap<FocusKey, FocusSum> = BTreeMap::new();
+    // Charges are in the order of their slots: months are found once for each.
+    let mut latest: Option<(LedgerSlot, Timestamp)> = None;
     for (key, amount) in charges {
         let Some(offer) = basis.offering(key.offering) else { continue };
-        let ChargeKey { job, kind, pool, offering, .. } = *key;
-        let hour = key.slot.begins().0 / HOUR_MS;
-        let sum = sums.entry(FocusKey { hour, job, kind, pool, offering }).or_default();
+        let ChargeKey { slot, job, kind, pool, offering, .. } = *key;
+        let billed_in = match latest {
+            Some((of, begins)) if of == slot => begins,
+            _ => month(basis, slot.begins()).begins,
+        };
+        latest = Some((slot, billed_in));
+        let hour = slot.begins().0 / HOUR_MS;
+        let sum = sums.entry(FocusKey { hour, month: billed_in, job, kind, pool, offering }).or_default();
         sum.cost.add(i128::from(key.price.0), *amount, offer.shares);
         sum.list.add(i128::from(offer.on_demand.0), *amount, offer.shares);
         sum.amount += amount;
@@ -124,12 +133,12 @@ pub fn focus_csv(basis: &CostBasis, charges: &SpendTotals, jobs: &BTreeMap<JobId
 }
 
 fn row(basis: &CostBasis, key: &FocusKey, offer: &BilledOffering, amount: i128, job: Option<&BilledJob>) -> FocusRow {
-    let from = Timestamp(key.hour * HOUR_MS);
+    let (from, to) = charge_period(basis, key.hour, key.month);
     let (pool, kind, capacity) = (basis.pool(key.pool), key.kind.as_str(), offer.capacity.as_str());
     let of = |text: fn(&BilledJob) -> &str| job.map(text).unwrap_or_default().to_owned();
     FocusRow {
         from,
-        to: Timestamp(from.0 + HOUR_MS),
+        to,
         description: format!("{kind} on {} ({capacity}) in pool {pool}", offer.instance_type),
         quantity: node_hours(amount, offer.shares),
         unit: "Hours",
@@ -148,18 +157,27 @@ fn row(basis: &CostBasis, key: &FocusKey, offer: &BilledOffering, amount: i128, 
     }
 }
 
+/// From when to when a row is: an hour, or what of it is in the month that begins then.
+fn charge_period(basis: &CostBasis, hour: u64, billed_in: Timestamp) -> (Timestamp, Timestamp) {
+    let from = Timestamp((hour * HOUR_MS).max(billed_in.0));
+    (from, Timestamp(((hour + 1) * HOUR_MS).min(month(basis, from).ends.0)))
+}
+
 /// What was spent before the ledger knew by whom: a row a capacity type, in the month in which that began. Its list price is not known:
 /// it counts as what was paid.
 fn earlier(basis: &CostBasis) -> (Vec<FocusRow>, Vec<Exact>, Vec<Exact>) {
     let (mut rows, mut costs) = (Vec::new(), Vec::new());
+    let began = basis.began.at;
+    let BillingPeriod { begins: from, .. } = month(basis, began);
+    // Up to the end of the hour in which it began.
+    let (_, to) = charge_period(basis, began.0 / HOUR_MS, from);
     for (capacity, spent) in basis.earlier() {
-        let ends = basis.began.at.0.max(1).div_ceil(HOUR_MS) * HOUR_MS;
         let gpu_time = i128::try_from(spent.gpu_time.0).unwrap_or(i128::MAX);
         let mut own: [String; 9] = Default::default();
         own[0] = capacity.as_str().to_owned();
         rows.push(FocusRow {
-            from: month(basis, Timestamp(ends - HOUR_MS)).begins,
-            to: Timestamp(ends),
+            from,
+            to,
             description: format!("all {} capacity before the ledger knew by whom", capacity.as_str()),
             quantity: decimal_text(gpu_micro_hours(gpu_time), 6),
             unit: "GPU-Hours",
@@ -267,6 +285,9 @@ fn instant(at: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cost::CostRange;
+    use forebay_kernel::state::billing::{BillingBegan, EarlierSpend};
+    use forebay_kernel::units::Spend;
 
     #[test]
     fn numbers_are_decimal() {
@@ -276,10 +297,46 @@ mod tests {
         assert_eq!(node_hours(1000 * 1_800_000, 8000), "0.062500000");
     }
 
+    fn at(text: &str) -> Timestamp {
+        Timestamp(u64::try_from(text.parse::<jiff::Timestamp>().unwrap().as_millisecond()).unwrap())
+    }
+
+    #[test]
+    fn an_hour_in_which_a_month_begins_is_billed_in_both() {
+        let kolkata = CostBasis::with_offsets(&[(0, 19_800)]);
+        let period = |slot: &str| {
+            let slot = at(slot);
+            let (from, to) = charge_period(&kolkata, slot.0 / HOUR_MS, month(&kolkata, slot).begins);
+            (instant(from), instant(to), month(&kolkata, from).name)
+        };
+        let of = |from: &str, to: &str, name: &str| {
+            (format!("2026-11-30T{from}:00Z"), format!("2026-11-30T{to}:00Z"), name.to_owned())
+        };
+        assert_eq!(period("2026-11-30T17:30:00Z"), of("17:00", "18:00", "2026-11"));
+        assert_eq!(period("2026-11-30T18:00:00Z"), of("18:00", "18:30", "2026-11"));
+        assert_eq!(period("2026-11-30T18:30:00Z"), of("18:30", "19:00", "2026-12"));
+    }
+
+    #[test]
+    fn what_was_spent_before_is_in_the_month_in_which_the_ledger_began_alone() {
+        let spent = EarlierSpend { cost: Spend(1_000_000 * u128::from(HOUR_MS)), ..EarlierSpend::default() };
+        let mut basis = CostBasis::with_offsets(&[(0, 0)]);
+        basis.began = BillingBegan { at: at("2026-11-24T09:20:00Z"), earlier: [spent; 4] };
+        let rows = |from: &str, to: &str| {
+            let range = CostRange { from: Some(from.to_owned()), to: Some(to.to_owned()) };
+            let slots = range.slots(&basis).unwrap();
+            focus_csv(&basis.clone().within(&slots), &SpendTotals::new(), &BTreeMap::new())
+        };
+        let month = rows("2026-11-01", "2026-12-01");
+        assert_eq!(month.lines().count(), 1 + 4, "{month}");
+        assert!(month.contains("2026-11-24T10:00:00Z,2026-11-01T00:00:00Z"), "{month}");
+        for (from, to) in [("2026-10-01", "2026-11-01"), ("2026-12-01", "2027-01-01")] {
+            assert_eq!(rows(from, to).lines().count(), 1, "{from}");
+        }
+    }
+
     #[test]
     fn a_month_is_that_of_the_billing_zone() {
-        let at =
-            |text: &str| Timestamp(u64::try_from(text.parse::<jiff::Timestamp>().unwrap().as_millisecond()).unwrap());
         let month = |hours: i32, text: &str| {
             let basis = CostBasis::with_offsets(&[(0, hours * 3_600)]);
             let month = super::month(&basis, at(text));

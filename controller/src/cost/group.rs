@@ -53,6 +53,31 @@ impl CostBy {
     }
 }
 
+/// A label that a bill has no rows by.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("label:{name}: the policy bills by no such label, and no job of this bill has it: {remedy}")]
+pub struct UnknownLabel {
+    name: String,
+    remedy: String,
+}
+
+/// Whether a bill of these jobs can have its rows by this: by a label of the policy in force, or one that a job has from a policy before.
+///
+/// # Errors
+/// It is a label that nobody knows.
+pub fn check_label(by: &CostBy, basis: &CostBasis, jobs: &BTreeMap<JobId, BilledJob>) -> Result<(), UnknownLabel> {
+    let CostBy::Label(name) = by else { return Ok(()) };
+    let labels = basis.labels();
+    if labels.contains(name) || jobs.values().any(|job| job.labels.contains_key(name)) {
+        return Ok(());
+    }
+    let remedy = match labels {
+        [] => "name it under `billing.labels` in the policy".to_owned(),
+        labels => forebay_policy::meant(name, labels.iter().map(String::as_str)),
+    };
+    Err(UnknownLabel { name: name.chars().take(80).collect(), remedy })
+}
+
 impl FromStr for CostBy {
     type Err = CostByFault;
 
@@ -255,4 +280,24 @@ fn day(basis: &CostBasis, at: Timestamp) -> String {
     let local = i64::try_from(at.0).unwrap_or(i64::MAX).saturating_add(i64::from(basis.offset(at)) * 1000);
     jiff::Timestamp::from_millisecond(local)
         .map_or_else(|_| "(no day)".to_owned(), |at| at.strftime("%Y-%m-%d").to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_that_nobody_knows_is_no_row_of_a_bill() {
+        let mut basis = CostBasis::with_offsets(&[(0, 0)]);
+        basis.labels = vec!["costCenter".to_owned(), "team".to_owned()];
+        let labels = BTreeMap::from([("group".to_owned(), "vision".to_owned())]);
+        let jobs = BTreeMap::from([(JobId(1), BilledJob { labels, ..BilledJob::default() })]);
+        let check = |by: &str, jobs: &BTreeMap<JobId, BilledJob>| check_label(&by.parse().unwrap(), &basis, jobs);
+        for by in ["queue", "label:team", "label:costCenter", "label:group"] {
+            assert_eq!(check(by, &jobs), Ok(()), "{by}");
+        }
+        let refused = check("label:taem", &jobs).unwrap_err().to_string();
+        assert!(refused.starts_with("label:taem: ") && refused.contains("`team`"), "{refused}");
+        assert!(check("label:group", &BTreeMap::new()).is_err(), "no job of this bill has it");
+    }
 }

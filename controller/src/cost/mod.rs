@@ -23,7 +23,7 @@ mod timeline;
 pub use accounts::{AccountLine, AccountSum, SpendAccounts};
 pub use basis::{BalanceCheck, CostBasis};
 pub use focus::{FOCUS_COLUMNS, focus_csv};
-pub use group::{CostBy, CostByFault, bill, job_cost};
+pub use group::{CostBy, CostByFault, UnknownLabel, bill, check_label, job_cost};
 pub use range::{CostRange, CostRangeFault, Slots};
 pub use spread::{SpreadFault, spread_bill};
 pub use subset::{CostSubset, CostSubsetFault};
@@ -49,9 +49,20 @@ pub enum CostFault {
     /// The rows are not what the nodes cost.
     #[error(transparent)]
     Unbalanced(#[from] Unbalanced),
-    /// What was nobody's cannot be spread over these rows.
+    /// It cannot have the rows that were asked for.
+    #[error(transparent)]
+    Rows(#[from] RowsFault),
+}
+
+/// Why a bill cannot have the rows that were asked for.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RowsFault {
+    /// What was nobody's cannot be spread over them.
     #[error(transparent)]
     Spread(#[from] SpreadFault),
+    /// They are by a label that nobody knows.
+    #[error(transparent)]
+    Label(#[from] UnknownLabel),
 }
 
 /// What a bill is of.
@@ -130,44 +141,54 @@ pub fn focus_of_folder(folder: &Path, range: &CostRange) -> Result<String, CostF
     let found = read_folder_spend(folder)?;
     let basis = CostBasis::of(&found.machine);
     let (charges, jobs) = ranged(&basis, found.charges, found.jobs, range)?;
-    Ok(focus_csv(&basis, &charges, &jobs))
+    let slots = range.slots(&basis)?;
+    Ok(focus_csv(&basis.within(&slots), &charges, &jobs))
 }
 
 /// The bill of a folder, which a server may write meanwhile.
 ///
 /// # Errors
-/// There is no sound journal, the range is none, the bill does not add up, or it has no rows over which anything could be spread.
+/// There is no sound journal, the range is none, the bill does not add up, or it cannot have the rows that were asked for.
 pub fn of_folder(folder: &Path, by: &CostBy, range: &CostRange, scope: &BillScope) -> Result<CostDocument, CostFault> {
     let found = read_folder_spend(folder)?;
     let basis = CostBasis::of(&found.machine);
     let (charges, jobs) = ranged(&basis, found.charges, found.jobs, range)?;
-    Ok(scoped_bill(by, scope, basis, charges, &jobs)?)
+    let slots = range.slots(&basis)?;
+    Ok(scoped_bill(by, scope, basis.within(&slots), charges, &jobs)?)
 }
 
-/// What one job of a folder cost.
+/// What one job of a folder cost, open or over.
 ///
 /// # Errors
-/// There is no sound journal.
+/// There is no sound journal, or the bill does not add up.
 pub fn folder_job_cost(folder: &Path, id: JobId) -> Result<JobCost, CostFault> {
     let found = read_folder_spend(folder)?;
-    Ok(job_cost(&CostBasis::of(&found.machine), id, &found.charges))
+    let basis = CostBasis::of(&found.machine);
+    let (charges, _) = ranged(&basis, found.charges, found.jobs, &CostRange::default())?;
+    Ok(job_cost(&basis, id, &charges))
 }
 
 /// The bill of these charges, or of a part of them.
 ///
 /// # Errors
-/// What was nobody's is to be spread over rows that are not those of jobs.
+/// What was nobody's is to be spread over rows that are not those of jobs, or rows are by a label that nobody knows.
 pub fn scoped_bill(
     by: &CostBy,
     scope: &BillScope,
     mut basis: CostBasis,
     mut charges: SpendTotals,
     jobs: &BTreeMap<JobId, BilledJob>,
-) -> Result<CostDocument, SpreadFault> {
+) -> Result<CostDocument, RowsFault> {
+    check_label(by, &basis, jobs)?;
     match scope {
         BillScope::All => {}
-        BillScope::Spread => return spread_bill(by, &basis, &charges, jobs),
-        BillScope::Of(rows) => rows.iter().for_each(|row| row.keep(&mut basis, &mut charges, jobs)),
+        BillScope::Spread => return Ok(spread_bill(by, &basis, &charges, jobs)?),
+        BillScope::Of(rows) => {
+            for row in rows {
+                check_label(&row.by, &basis, jobs)?;
+                row.keep(&mut basis, &mut charges, jobs);
+            }
+        }
     }
     Ok(bill(by, &basis, &charges, jobs))
 }

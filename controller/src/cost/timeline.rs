@@ -227,7 +227,7 @@ pub struct PriceComparison {
     pub paid: i128,
     /// The same nodes for the same time at the on-demand prices of now.
     pub on_demand: i128,
-    /// As dear in each hour, from the first to the last, as the dearest hour at these prices: a fleet of that size that never shrinks.
+    /// As dear in each hour, from the first to the last, as the dearest hour at these prices: a fleet of that hour's mean size that never shrinks.
     pub static_peak: i128,
     /// Hours from the first to the last.
     pub hours: u64,

@@ -333,7 +333,7 @@ pub(crate) static AGENTS: Metric = Metric::gauge(
 .labels(&["source", "state"])
 .means(
     "agents that have reported what GPUs do within two and a half minutes; `state` is `reading` or \
-         `failing` (no GPU, no driver). For the roles `metrics` and `operate`, as the three below",
+         `failing` (there are GPUs, and it cannot read them); agents of nodes without GPUs are neither. For the roles `metrics` and `operate`, as the three below",
 );
 
 pub(crate) static WORKERS_OBSERVED: Metric =

@@ -4,7 +4,7 @@
 
 use crate::rows::Named;
 use forebay::cost::{CostRange, focus_of_folder};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// What a field has to be.
@@ -109,7 +109,8 @@ fn obeys(rule: Rule, text: &str) -> bool {
     }
 }
 
-pub fn the_dataset_obeys_its_columns_and_is_the_bill(folder: &Path, expected: &Named) {
+/// Returns the invoices, one a month.
+pub fn the_dataset_obeys_its_columns_and_is_the_bill(folder: &Path, expected: &Named) -> BTreeSet<String> {
     let rows = records(&focus_of_folder(folder, &CostRange::default()).unwrap());
     for row in &rows {
         for (name, rule) in MANDATORY.iter().chain(&OTHERS) {
@@ -117,7 +118,10 @@ pub fn the_dataset_obeys_its_columns_and_is_the_bill(folder: &Path, expected: &N
         }
         let time = |name: &str| row[name].parse::<jiff::Timestamp>().unwrap();
         let (from, to) = (time("ChargePeriodStart"), time("ChargePeriodEnd"));
-        assert_eq!(to.duration_since(from).as_secs(), 3600, "{row:?}");
+        // An hour, or half of one in which a month begins.
+        let of_border = from == time("BillingPeriodStart") || to == time("BillingPeriodEnd");
+        let seconds = to.duration_since(from).as_secs();
+        assert!(seconds == 3600 || seconds == 1800 && of_border, "{row:?}");
         assert!(time("BillingPeriodStart") <= from && to <= time("BillingPeriodEnd"), "{row:?}");
         let begins = time("BillingPeriodStart").in_tz(&expected.zone).unwrap();
         assert!(begins.day() == 1 && begins.time() == jiff::civil::Time::midnight(), "{row:?}");
@@ -151,4 +155,5 @@ pub fn the_dataset_obeys_its_columns_and_is_the_bill(folder: &Path, expected: &N
     }
     let list: i64 = rows.iter().map(|row| micro(&row["ListCost"])).sum();
     assert!(rows.iter().any(|row| row["Tags"].contains("team")) && list > total, "spot costs less than its list price");
+    rows.iter().map(|row| row["InvoiceId"].clone()).collect()
 }

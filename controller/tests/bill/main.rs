@@ -8,7 +8,7 @@ mod rows;
 
 use forebay::cost::{
     AccountLine, AccountSum, BillScope, CostBasis, CostBy, CostRange, PriceComparison, SpendAccounts, Timeline,
-    TimelinePeriod, bill, cents_of_rows, of_folder, ranged, scoped_bill,
+    TimelinePeriod, bill, cents_of_rows, folder_job_cost, of_folder, ranged, scoped_bill,
 };
 use forebay::document::write::summary;
 use forebay::driver::{ClockMode, Finished, LoopEnd, Settings, WorldMaker, load, start};
@@ -27,7 +27,7 @@ use forebay_sim::world::{WorldOptions, spot_pairs};
 use forebay_wire::document::cost::CostDocument;
 use recomputed::HOUR;
 use rows::Named;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -48,10 +48,15 @@ fn world() -> WorldMaker {
 
 /// The example day, billed by two labels in the days of a zone that is not UTC.
 fn day(folder: &Path, zone: &str) -> Settings {
+    day_of(&root().join("examples/day.jsonl"), folder, zone)
+}
+
+/// The same of the events in a file.
+fn day_of(events: &Path, folder: &Path, zone: &str) -> Settings {
     let mut text = std::fs::read_to_string(root().join("policies/spot-first.yaml")).unwrap();
     text.push_str(&format!("\nbilling: {{labels: [team, costCenter], zone: {zone}}}\n"));
     let compiled = compile("spot-first.yaml", &text, &Catalogue::builtin()).unwrap();
-    let feed = load(&root().join("examples/day.jsonl"), None, &compiled.policy).unwrap().feed;
+    let feed = load(events, None, &compiled.policy).unwrap().feed;
     Settings {
         policy: Some((text, compiled.policy)),
         routes: Arc::new(PolicyRoutes::new(compiled.routes)),
@@ -214,7 +219,11 @@ fn a_day_is_billed_as_it_is_made_again_from_its_batches() {
     rows_are_made_of_their_parts(folder.path());
     time_adds_up(folder.path());
     nobodys_time_is_spread_by_use(folder.path(), &expected);
-    focus::the_dataset_obeys_its_columns_and_is_the_bill(folder.path(), &expected);
+    let invoices = focus::the_dataset_obeys_its_columns_and_is_the_bill(folder.path(), &expected);
+    assert_eq!(invoices.len(), 1, "{invoices:?}");
+    let mistyped = "label:taem".parse().unwrap();
+    let refused = of_folder(folder.path(), &mistyped, &CostRange::default(), &BillScope::All).unwrap_err();
+    assert!(refused.to_string().contains("`team`"), "{refused}");
 }
 
 /// Each row has its part of what its pools cost with nothing of anybody's on them, and the total is the same.
@@ -315,16 +324,38 @@ fn days_are_the_ranges_of_days(folder: &Path, expected: &Named) {
 
 #[test]
 fn slots_end_at_the_midnights_of_a_zone_that_is_half_an_hour_off() {
-    let folder = tempfile::tempdir().unwrap();
-    assert_eq!(finished(day(folder.path(), "Asia/Kolkata")).end, LoopEnd::Drained);
+    let (folder, events) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    // The last day of a month: the next one begins at half past six in the evening, UTC.
+    let day = std::fs::read_to_string(root().join("examples/day.jsonl")).unwrap();
+    let day = day.replace("2026-11-03", "2026-11-01").replace("2026-11-02", "2026-10-31");
+    let file = events.path().join("day.jsonl");
+    std::fs::write(&file, day).unwrap();
+    assert_eq!(finished(day_of(&file, folder.path(), "Asia/Kolkata")).end, LoopEnd::Drained);
     let expected = made_again(folder.path(), 3, HOUR / 2);
     days_are_the_ranges_of_days(folder.path(), &expected);
+    let invoices = focus::the_dataset_obeys_its_columns_and_is_the_bill(folder.path(), &expected);
+    assert_eq!(invoices.into_iter().collect::<Vec<_>>(), ["forebay-2026-10", "forebay-2026-11"]);
+}
+
+/// What jobs that hold nodes cost, each by itself, is their row of the bill: what they use now is in both. Returns how many were compared.
+fn open_jobs_cost_their_rows(folder: &Path) -> usize {
+    let bill = of_folder(folder, &CostBy::Job, &CostRange::default(), &BillScope::All).unwrap();
+    let machine = read_folder_spend(folder).unwrap().machine;
+    let open: BTreeSet<JobId> = machine.open_charges().iter().filter_map(|charge| charge.key.job).collect();
+    let some = open.iter().take(3);
+    for id in some.clone() {
+        let cost = folder_job_cost(folder, *id).unwrap();
+        let row = bill.rows.iter().find(|row| row.key == id.to_string()).expect("a row of the bill");
+        // Each of the two is rounded by itself.
+        assert!((cost.cost_usd - row.cost_usd).abs() < 2e-6, "{cost:?}, {row:?}");
+    }
+    some.count()
 }
 
 #[test]
 fn a_day_that_is_killed_again_and_again_is_billed_once() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut seed, mut kills) = (0x5eed_u64, 0);
+    let (mut seed, mut kills, mut open_jobs) = (0x5eed_u64, 0, 0);
     loop {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let resume = folder.path().join(FILE).exists();
@@ -336,8 +367,10 @@ fn a_day_that_is_killed_again_and_again_is_billed_once() {
         if finished.end == LoopEnd::Drained {
             break;
         }
+        open_jobs += open_jobs_cost_their_rows(folder.path());
         kills += 1;
     }
     assert!(kills >= 5, "{kills} kills");
+    assert!(open_jobs > 0, "some job ran when it was killed");
     let _ = made_again(folder.path(), 10, HOUR);
 }

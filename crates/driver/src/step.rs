@@ -8,13 +8,14 @@
 //! The states are types, so that nothing can leave too early. A crash is a value that is dropped: before [`BatchStep::plan`] nothing
 //! has happened, before the append nothing is durable, after it effects may or may not have left.
 //!
-//! Never: IO, a clock, a choice of what enters.
+//! Never: IO, a clock, a choice of what enters, but for the spot prices that another policy would take back.
 
 use forebay_engine::engine::{Engine, Released, Unsaved};
 use forebay_engine::plan::PlanReport;
+use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::effect::{Effect, Status};
 use forebay_kernel::event::{Event, EventOutcome, Tick};
-use forebay_kernel::ids::{JobId, Seq};
+use forebay_kernel::ids::{JobId, OfferingId, Seq};
 use forebay_kernel::job::JobSpec;
 use forebay_kernel::journal::Batch;
 use forebay_kernel::policy::Policy;
@@ -22,6 +23,8 @@ use forebay_kernel::state::State;
 use forebay_kernel::state::billing::BatchCharges;
 use forebay_kernel::state::jobs::Job;
 use forebay_kernel::state::retire::FinishedJob;
+use forebay_kernel::units::Rate;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::journal::{BatchLog, JournalEntry, Positions};
@@ -60,10 +63,36 @@ impl<'e> BatchStep<'e> {
 }
 
 /// A batch that puts a policy in force: the first one of every journal, and one for each later policy.
+///
+/// A policy has the spot prices of its catalogue. Those that the market has moved enter the same batch once more, up to what the policy lets be
+/// paid: until the market is asked the next time, they are nearer to what the cloud bills.
 pub fn configure(engine: &mut Engine, tick: Tick, policy: Policy) -> PlannedBatch {
     let mut step = BatchStep::open(engine, tick);
+    let moved = moved_prices(step.state());
     step.handle_event(Event::Configured(Box::new(policy)));
+    for (offering, price) in moved {
+        let Some(row) = step.state().offerings().get(offering.index()) else { continue };
+        let (price, listed) = (price.min(row.offer.max_price), row.offer.price);
+        if price != listed {
+            step.handle_event(Event::PriceChanged { offering, price });
+        }
+    }
     step.plan()
+}
+
+/// Spot offerings whose price is not the one that the policy in force lists: the market has moved it.
+fn moved_prices(state: &State) -> Vec<(OfferingId, Rate)> {
+    let Some(policy) = state.policy() else { return Vec::new() };
+    let listed: BTreeMap<(&str, &str, CapacityType), Rate> =
+        policy.offerings.iter().map(|offer| (offer.key(), offer.price)).collect();
+    let mut moved = Vec::new();
+    for (id, row) in (0u32..).map(OfferingId).zip(state.offerings()) {
+        let offer = &row.offer;
+        if offer.capacity == CapacityType::Spot && listed.get(&offer.key()).is_some_and(|price| *price != offer.price) {
+            moved.push((id, offer.price));
+        }
+    }
+    moved
 }
 
 /// A batch that is applied to the engine and not durable yet. Its effects and statuses are held back.
@@ -232,8 +261,9 @@ impl GroupCommit {
 mod tests {
     use super::*;
     use crate::journal::NullJournal;
+    use forebay_kernel::catalog::Offering;
     use forebay_kernel::ids::PurchaseId;
-    use forebay_kernel::units::Timestamp;
+    use forebay_kernel::units::{Mib, MilliCpu, Span, Timestamp};
 
     /// A log that is full until it is not, and counts what it keeps.
     #[derive(Default)]
@@ -282,6 +312,48 @@ mod tests {
         let released = planned(&mut engine, 2, "a").append(&mut log).unwrap();
         assert!(!released.statuses.is_empty());
         assert_eq!(log.transactions, 2);
+    }
+
+    /// A policy with one spot offering at this price and bound.
+    fn selling_spot(price: u64, most: u64) -> Policy {
+        let offering = Offering {
+            instance_type: "g5.xlarge".into(),
+            zone: "a".into(),
+            capacity: CapacityType::Spot,
+            gpus: 1,
+            gpu_mem: Mib(24_576),
+            models: vec!["a10g".into()],
+            cpu: MilliCpu(4_000),
+            mem: Mib(16_384),
+            price: Rate(price),
+            max_price: Rate(most),
+            on_demand: Rate(1_000),
+            boot: Span::ZERO,
+            nvlink: 0,
+            numa: 0,
+        };
+        Policy { offerings: vec![offering], ..Policy::default() }
+    }
+
+    #[test]
+    fn another_policy_keeps_the_prices_that_the_market_has_moved() {
+        let mut engine = Engine::new();
+        let mut price_under = |policy: Policy, now: u64, market: Option<u64>| {
+            let events = configure(&mut engine, tick(now), policy).batch().events.len();
+            let price = engine.state().offerings()[0].offer.price;
+            if let Some(price) = market {
+                let mut step = BatchStep::open(&mut engine, tick(now));
+                step.handle_event(Event::PriceChanged { offering: OfferingId(0), price: Rate(price) });
+                let _ = step.plan();
+            }
+            (events, price)
+        };
+        assert_eq!(price_under(selling_spot(400, 900), 1, None), (1, Rate(400)));
+        // Nothing has moved it: the catalogue's counts, which may be another.
+        assert_eq!(price_under(selling_spot(450, 900), 2, Some(700)), (1, Rate(450)));
+        assert_eq!(price_under(selling_spot(450, 900), 3, None), (2, Rate(700)));
+        // Never more than the policy lets be paid.
+        assert_eq!(price_under(selling_spot(450, 600), 4, None), (2, Rate(600)));
     }
 
     #[test]

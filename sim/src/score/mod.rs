@@ -134,10 +134,11 @@ pub struct Scorecard {
     pub cost_usd: f64,
     /// The same by what nodes did: `worked`, `lost`, `lingering`, `booked`, `boot`, `idle`, `fragmentation`. Null in a live run, where `forebay cost --by kind` says it.
     pub cost_usd_by_kind: Option<BTreeMap<&'static str, f64>>,
-    /// The same node-hours at the on-demand price.
+    /// The same node-hours at the on-demand price. It is not what the policy `on-demand-only` would have cost, which buys other nodes for other
+    /// times: no saving follows from it.
     pub cost_on_demand_only_usd: f64,
-    /// Each job's GPU-hours at the lowest price per GPU that any offering which answers to its models ever had: no idle time, no
-    /// boot, no reclaim, every GPU of every node in use. No schedule can cost less.
+    /// The GPU-hours of each job that was done, at the lowest price per GPU that any offering which answers to its models ever had, or an owned
+    /// node has: no idle time, no boot, no reclaim, every GPU of every node in use. No schedule of these jobs can cost less.
     pub cost_lower_bound_usd: f64,
     /// Submission to first start, of jobs that started.
     pub wait_s: Distribution,
@@ -244,7 +245,7 @@ impl Sources<'_> {
             cost_usd: dollars(bill.cost),
             cost_usd_by_kind: Some(by_kind(&self.observer.cost_by_kind(state))),
             cost_on_demand_only_usd: dollars(bill.cost_on_demand),
-            cost_lower_bound_usd: dollars(lower_bound(self.trace, state, billing)),
+            cost_lower_bound_usd: dollars(lower_bound(self.completed(), state, billing)),
             nodes_at_end: self.instances_at_end.max(state.bought_nodes().count() as u64),
             times_at_zero: billing.times_at_zero,
             nodes_peak: billing.instances_peak,
@@ -256,6 +257,13 @@ impl Sources<'_> {
             node_ticks_short: Some(self.observer.node_ticks_short),
             ..self.times()
         }
+    }
+
+    /// The jobs that were done.
+    fn completed(&self) -> impl Iterator<Item = &TraceJob> {
+        let jobs = self.timeline.histories().iter().zip(self.trace);
+        jobs.filter(|(history, _)| history.ended.is_some_and(|(_, kind)| kind == StatusKind::Completed))
+            .map(|(_, job)| job)
     }
 
     /// Waits, completion times, misses.
@@ -352,11 +360,11 @@ fn requested(trace: &[TraceJob]) -> GpuTime {
 type Price = (u64, u16);
 
 /// See [`Scorecard::cost_lower_bound_usd`]. Per job rounded down to the micro-dollar-per-hour millisecond.
-fn lower_bound(trace: &[TraceJob], state: &State, billing: &Billing) -> Spend {
+fn lower_bound<'a>(jobs: impl Iterator<Item = &'a TraceJob>, state: &State, billing: &Billing) -> Spend {
     let Some(policy) = state.policy() else { return Spend(0) };
     let mut known: BTreeMap<(&[String], u32), Option<Price>> = BTreeMap::new();
     let mut total = Spend(0);
-    for job in trace.iter().filter(|j| j.gpus > 0) {
+    for job in jobs.filter(|j| j.gpus > 0) {
         let key = (job.gpu_models.as_slice(), job.gpu_mem_mib);
         let best = *known.entry(key).or_insert_with(|| cheapest(policy, state, billing, job));
         let Some((price, gpus)) = best else { continue };
@@ -371,17 +379,68 @@ fn cheapest(policy: &Policy, state: &State, billing: &Billing, job: &TraceJob) -
     let mut best: Option<Price> = None;
     for (at, row) in (0u32..).zip(state.offerings()) {
         let offer = &row.offer;
-        let listed = policy.offerings.iter().any(|o| o.key() == offer.key());
+        let owned = offer.capacity == CapacityType::Owned;
+        let listed = owned || policy.offerings.iter().any(|o| o.key() == offer.key());
         let answers = job.gpu_models.is_empty() || offer.models.iter().any(|m| job.gpu_models.contains(m));
         let holds = u64::from(job.gpu_mem_mib) <= offer.gpu_mem.0;
         if !(listed && answers && holds && offer.gpus > 0) {
             continue;
         }
-        let Some(price) = billing.cheapest(forebay_kernel::ids::OfferingId(at)) else { continue };
+        // What an owned node costs, the policy says.
+        let had = if owned { Some(offer.price) } else { billing.cheapest(forebay_kernel::ids::OfferingId(at)) };
+        let Some(price) = had else { continue };
         let less = |(p, g): Price| u128::from(price.0) * u128::from(g) < u128::from(p) * u128::from(offer.gpus);
         if best.is_none_or(less) {
             best = Some((price.0, offer.gpus));
         }
     }
     best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drive::{SimOptions, simulate};
+    use crate::market::Market;
+    use crate::policies::spot_first;
+    use crate::trace::{Trace, TraceFormat, TraceNode};
+    use crate::world::spot_pairs;
+    use forebay_kernel::ids::PoolId;
+    use forebay_kernel::policy::{Pool, Undeclared};
+    use forebay_kernel::state::owned::OwnedPool;
+    use forebay_kernel::units::Rate;
+
+    /// A job of one GPU.
+    fn job(id: &str, hours: u64, max_wait_ms: Option<u64>) -> TraceJob {
+        let duration_ms = hours * 3_600_000;
+        TraceJob { id: id.into(), gpus: 1, gpu_milli: 1000, duration_ms, max_wait_ms, ..TraceJob::default() }
+    }
+
+    fn scored(policy: Policy, jobs: Vec<TraceJob>, fleet: Option<&[TraceNode]>) -> Scorecard {
+        let trace = Trace { name: "made".into(), format: TraceFormat::Normalized, jobs, notes: Vec::new() };
+        let mut options = SimOptions::new(3, Market::seeded(3, &spot_pairs(&policy), 20 * 24 * 3_600_000));
+        options.nodes = fleet;
+        simulate(policy, &trace, options).expect("it ends").scorecard
+    }
+
+    #[test]
+    fn the_lower_bound_has_no_job_that_was_not_done() {
+        // It is taken back while its node boots.
+        let card = scored(spot_first(), vec![job("done", 1, None), job("gone", 5_000, Some(1_000))], None);
+        assert_eq!((card.completed, card.cancelled), (1, 1));
+        assert!(card.cost_lower_bound_usd > 0.0 && card.cost_lower_bound_usd <= card.cost_usd, "{card:?}");
+    }
+
+    #[test]
+    fn the_lower_bound_has_owned_nodes_at_their_own_price() {
+        let mut policy = spot_first();
+        let owned = OwnedPool { labels: [("rack".to_owned(), vec!["ours".to_owned()])].into(), price: Rate(1_000) };
+        policy.pools.push(Pool { name: "ours".to_owned(), owned: Some(owned), ..Pool::default() });
+        let Undeclared::Under { rule, .. } = &mut policy.undeclared else { panic!("anybody may submit") };
+        rule.pools.insert(0, PoolId(1));
+        let node = TraceNode { id: "n".into(), cpu_milli: 96_000, mem_mib: 393_216, gpus: 8, ..TraceNode::default() };
+        let card = scored(policy, vec![job("done", 100, None)], Some(&[node]));
+        assert_eq!(card.completed, 1);
+        assert!(card.cost_lower_bound_usd > 0.0 && card.cost_lower_bound_usd <= card.cost_usd, "{card:?}");
+    }
 }

@@ -104,6 +104,9 @@ fn a_replica_goes_by_the_name_that_it_is_listed_with() {
     until("it has a replica", SOON, listed);
     let job = ask_as(&server, folder.path(), "team-a", &["job", "chat/0"]);
     assert!(job.code == 0 && job.out.contains("chat/0"), "{} {}", job.out, job.err);
+    // What it holds is charged to its service, and that is whose cost it has.
+    let record = ask_as(&server, folder.path(), "team-a", &["job", "chat/0", "--json"]).json();
+    assert!(record["job"]["of"].is_string() && record["cost"]["job"] == record["job"]["of"], "{record}");
     let cancel = ask_as(&server, folder.path(), "team-a", &["cancel", "chat/0"]);
     assert!(cancel.code != 0 && cancel.err.contains("is a replica of"), "{} {}", cancel.out, cancel.err);
     let other = ask_as(&server, folder.path(), "team-a", &["job", "chat/7"]);

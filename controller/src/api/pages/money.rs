@@ -17,6 +17,7 @@ use crate::api::jobs::query;
 use crate::api::rows::beside;
 use crate::cost::{
     CostBasis, CostBy, CostRange, CostSubset, PriceComparison, Timeline, TimelinePeriod, bill, cents_of_rows,
+    check_label,
 };
 use crate::document::write;
 use crate::show::figures::{count, number, percent, short, usd};
@@ -25,7 +26,7 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use forebay_kernel::ids::JobId;
-use forebay_kernel::state::billing::BilledJob;
+use forebay_kernel::state::billing::{BilledJob, ChargeKind};
 use forebay_wire::document::cost::{CostDocument, CostRow};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -90,6 +91,9 @@ pub(in crate::api) async fn page(
             false => CostRange::last_days(basis, DAYS),
         };
         let visible = charges_of(&api, &who, range).await?;
+        for by in std::iter::once(&split).chain(asked.cost.of.iter().map(|row| &row.by)) {
+            check_label(by, &visible.basis, &visible.jobs).map_err(bad)?;
+        }
         beside(&api, move || Money::of(visible, asked.cost.of, split)).await
     };
     match found.await {
@@ -238,13 +242,14 @@ impl Money {
         ];
         if let Some(kinds) = self.by(&CostBy::Kind) {
             let (cents, all) = cents_of_rows(kinds);
-            let is_work = |row: &CostRow| row.key == "worked" || row.key.starts_with('(');
-            let waste: i128 = kinds.rows.iter().zip(cents).filter(|(row, _)| !is_work(row)).map(|(_, c)| c).sum();
+            let waste: i128 = kinds.rows.iter().zip(cents).filter(|(row, _)| is_waste(&row.key)).map(|(_, c)| c).sum();
             let part = if all > 0 { percent(waste as f64 / all as f64) } else { "-".to_owned() };
             tiles.push(Tile {
                 name: "Not work",
                 value: dollars(waste),
-                detail: format!("{part}: boots, idle nodes, work lost and the like, by kind below"),
+                detail: format!(
+                    "{part}: boots, idle nodes, work lost and the like, by kind below; not what pods of others held"
+                ),
             });
         }
         let PriceComparison { paid, on_demand, static_peak, hours } = self.compared;
@@ -262,9 +267,12 @@ impl Money {
         });
         if self.of.is_empty() {
             let (value, peak) = less(static_peak);
-            let detail =
-                format!("{peak} for what the dearest hour had, kept on for all {} hours at these prices", count(hours));
-            tiles.push(Tile { name: "Less than a static peak", value, detail });
+            let detail = format!(
+                "{peak} for a fleet of what the dearest hour had on average, kept on for all {} hours at these prices; within \
+                 that hour more may have been needed",
+                count(hours)
+            );
+            tiles.push(Tile { name: "Less than a fleet of the dearest hour's mean", value, detail });
         }
         tiles
     }
@@ -363,6 +371,11 @@ impl Money {
     }
 }
 
+/// Whether a kind of charge was no work: not what pods of others held, nor what was spent before anything was known of it.
+fn is_waste(kind: &str) -> bool {
+    kind != ChargeKind::Worked.as_str() && kind != ChargeKind::Foreign.as_str() && !kind.starts_with('(')
+}
+
 /// A text as one word of a shell, whatever is in it: names come from outside, and people paste commands.
 fn word(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=".contains(c);
@@ -416,6 +429,13 @@ mod tests {
         let name = "queue=x'; rm -rf ~; '$(id)`id`";
         let said = std::process::Command::new("sh").args(["-c", &format!("printf %s {}", word(name))]).output();
         assert_eq!(String::from_utf8_lossy(&said.expect("a shell").stdout), name);
+    }
+
+    #[test]
+    fn what_pods_of_others_held_is_no_waste() {
+        let waste: Vec<&str> = ChargeKind::ALL.iter().map(|kind| kind.as_str()).filter(|kind| is_waste(kind)).collect();
+        assert_eq!(waste, ["lost", "lingering", "booked", "boot", "idle", "fragmentation"]);
+        assert!(!is_waste("(before 2026-11-24)"));
     }
 
     #[test]
