@@ -78,6 +78,17 @@ pub(super) struct QueueSums {
     pub resident: u64,
 }
 
+/// What an agent has of its node's GPUs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum AgentFigures {
+    /// It reads them.
+    Read,
+    /// There are GPUs, and it cannot read them.
+    Missing,
+    /// The node has no GPUs, so it need not read any.
+    NoGpus,
+}
+
 /// The last report of an agent.
 #[derive(Clone, Debug)]
 pub(super) struct AgentRecord {
@@ -86,7 +97,7 @@ pub(super) struct AgentRecord {
     since: u64,
     pub seen: Duration,
     pub source: &'static str,
-    pub reads: bool,
+    pub figures: AgentFigures,
     dropped: u64,
     pub workers: BTreeMap<WorkerName, WorkerActivity>,
     /// Sums of workers in the last report, current or not, for the ones that follow.
@@ -149,7 +160,7 @@ impl Entries {
             since: report.since,
             seen: now,
             source: if report.source == "dcgm" { "dcgm" } else { "nvml" },
-            reads: report.problem.is_none() && report.gpus.is_some(),
+            figures: AgentFigures::of(report, view),
             dropped: report.dropped,
             workers: BTreeMap::new(),
             counted: BTreeMap::new(),
@@ -190,6 +201,16 @@ impl Entries {
     pub fn worker(&self, now: Duration, name: WorkerName, instance: &str) -> Option<(Duration, &WorkerActivity)> {
         let record = self.agents.get(instance).filter(|record| now.saturating_sub(record.seen) <= FRESH)?;
         Some((record.seen, record.workers.get(&name)?))
+    }
+}
+
+impl AgentFigures {
+    fn of(report: &ActivityReport, view: &ReportView) -> AgentFigures {
+        match (report.problem.is_none() && report.gpus.is_some(), view.has_gpus) {
+            (true, _) => AgentFigures::Read,
+            (false, true) => AgentFigures::Missing,
+            (false, false) => AgentFigures::NoGpus,
+        }
     }
 }
 

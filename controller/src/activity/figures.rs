@@ -2,7 +2,7 @@
 //!
 //! Never: a worker, job or node as a label. Queues that the policy does not name share one label.
 
-use super::book::{ActivityBook, FRESH};
+use super::book::{ActivityBook, AgentFigures, FRESH};
 use crate::metrics::catalogue;
 use crate::metrics::family::{Family, Number};
 use std::time::Duration;
@@ -36,9 +36,10 @@ impl ActivityBook {
         let mut agents = Family::of(&catalogue::AGENTS);
         let mut workers = Family::of(&catalogue::WORKERS_OBSERVED);
         let there = inside.agents.values().filter(|record| now.saturating_sub(record.seen) < THERE);
-        for (state, reads) in [("reading", true), ("failing", false)] {
+        // Agents of nodes without GPUs are neither.
+        for (state, figures) in [("reading", AgentFigures::Read), ("failing", AgentFigures::Missing)] {
             for source in ["nvml", "dcgm"] {
-                let count = there.clone().filter(|record| record.reads == reads && record.source == source).count();
+                let count = there.clone().filter(|record| record.figures == figures && record.source == source).count();
                 agents.set(&[("source", source), ("state", state)], count as u64);
             }
         }

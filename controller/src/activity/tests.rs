@@ -1,8 +1,9 @@
 //! The memory of reports against agents whose reports are lost, doubled, late and reordered, that are started again, and that have a
 //! controller that is.
 
-use super::book::{Entries, QueueSums, WorkerStanding};
+use super::book::{ActivityBook, Entries, QueueSums, WorkerStanding};
 use super::view::{ObservedRun, ObservedService, ReportView};
+use crate::metrics::family;
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::{Attempt, JobId};
 use forebay_kernel::policy::Lifecycle;
@@ -58,6 +59,7 @@ fn view(report: &ActivityReport, run: &ObservedRun) -> ReportView {
     let idle = report.workers.iter().any(|worker| worker.computes == Some(false));
     ReportView {
         rules: Lifecycle { linger_after: LINGER, ..Lifecycle::default() },
+        has_gpus: true,
         standings: vec![WorkerStanding::Current; report.workers.len()],
         queues: report.workers.iter().map(|worker| (worker.worker, "q".to_owned())).collect(),
         runs: idle.then(|| run.clone()).into_iter().collect(),
@@ -169,6 +171,21 @@ fn what_is_not_ours_is_ignored_and_counted() {
     assert_eq!(entries.ignored, BTreeMap::from([("not-current", 2), ("elsewhere", 1), ("unknown-job", 1)]));
     assert_eq!(entries.sums, BTreeMap::new());
     assert!(entries.worker(secs(1), name(0), "i-0").is_none());
+}
+
+#[test]
+fn an_agent_without_figures_fails_only_where_its_node_has_gpus() {
+    let book = ActivityBook::default();
+    for (instance, gpus, has_gpus) in [("i-0", Some(1), true), ("i-1", None, true), ("i-2", None, false)] {
+        let problem = gpus.is_none().then(|| "no GPU: the driver lists none".to_owned());
+        let report = ActivityReport { gpus, problem, ..report(instance, 1, 1, Vec::new()) };
+        assert!(book.take(&report, &ReportView { has_gpus, ..view(&report, &run(1)) }).new);
+    }
+    let text = family::text(book.agent_families()).expect("written");
+    for (state, agents) in [("reading", 1), ("failing", 1)] {
+        let wanted = format!("forebay_agents{{source=\"nvml\",state=\"{state}\"}} {agents}\n");
+        assert!(text.contains(&wanted), "no {wanted} in {text}");
+    }
 }
 
 /// A service with two replicas, of which each is a worker of job 7 here.

@@ -19,6 +19,8 @@ use std::sync::Arc;
 pub struct ReportView {
     /// Limits of the policy in force.
     pub rules: Lifecycle,
+    /// Whether the node has GPUs that its agent should read.
+    pub has_gpus: bool,
     /// Of each worker in the report, in its order.
     pub standings: Vec<WorkerStanding>,
     /// The label of the queue of each worker that is current.
@@ -62,10 +64,10 @@ pub struct ObservedService {
 /// Looks up what a report is about. `None`: no node of this cluster is that instance.
 #[must_use]
 pub fn view(state: &State, report: &ActivityReport) -> Option<ReportView> {
-    state.node_of(&report.instance)?;
-    let rules = state.lifecycle();
+    let node = state.node_of(&report.instance)?;
     let mut seen = ReportView {
-        rules,
+        rules: state.lifecycle(),
+        has_gpus: !node.slots.is_empty(),
         standings: Vec::with_capacity(report.workers.len()),
         queues: BTreeMap::new(),
         runs: Vec::new(),

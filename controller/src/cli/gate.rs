@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! annotation of the pod --kubelet--> file of a downward-API volume --read every 200 ms--> `open`: exit 0
+//! the pod is deleted    --kubelet--> SIGTERM ----------------------------------------------> exit 6, at once
 //! ```
 //!
 //! Never: a call to the API server, or a right to make one.
@@ -16,14 +17,50 @@ use std::time::{Duration, Instant};
 const OPEN: &str = "open";
 /// How often the file is read: the kubelet writes it a second or so after the annotation.
 const EVERY: Duration = Duration::from_millis(200);
-/// How often it is said that the gang is not complete.
+/// How often it is said that the gang is not complete, from the beginning on.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 /// The most that is read of the file.
 const MOST_BYTES: u64 = 64;
 
 pub(super) fn run(args: &GateArgs) -> Result<Exit, Failure> {
+    runtime()?.block_on(async {
+        let ended = end_signal().map_err(Failure::outside)?;
+        tokio::select! {
+            opened = until_open(args) => opened,
+            () = ended => Err(Failure::outside("the gate was asked to end before the gang was complete")),
+        }
+    })
+}
+
+/// With one thread: the container has 64 MiB, and a node has many cores.
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::outside)
+}
+
+/// SIGTERM or SIGINT, from here on. The gate is the first process of its container: for such a process the kernel drops each signal that it
+/// does not handle, and the pod would hold its GPUs for the whole of its grace.
+#[cfg(unix)]
+fn end_signal() -> std::io::Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
+
+#[cfg(not(unix))]
+fn end_signal() -> std::io::Result<impl Future<Output = ()>> {
+    Ok(async {
+        let _ = tokio::signal::ctrl_c().await;
+    })
+}
+
+async fn until_open(args: &GateArgs) -> Result<Exit, Failure> {
     let since = Instant::now();
-    let mut said = since;
+    let mut said: Option<Instant> = None;
     while !is_open(&args.file)? {
         if args.timeout.is_some_and(|most| since.elapsed() >= most) {
             return Err(Failure::outside(format_args!(
@@ -31,11 +68,11 @@ pub(super) fn run(args: &GateArgs) -> Result<Exit, Failure> {
                 args.file.display()
             )));
         }
-        if said.elapsed() >= SAY_EVERY {
-            said = Instant::now();
+        if said.is_none_or(|at| at.elapsed() >= SAY_EVERY) {
+            said = Some(Instant::now());
             eprintln!("gate: waiting for the rest of the gang for {} s", since.elapsed().as_secs());
         }
-        std::thread::sleep(EVERY);
+        tokio::time::sleep(EVERY).await;
     }
     eprintln!("gate: the gang is complete after {} s", since.elapsed().as_secs());
     Ok(Exit::Done)
@@ -76,8 +113,10 @@ mod tests {
         }
         assert!(is_open(folder.path()).is_err(), "a folder is no file");
         std::fs::write(&file, "closed").expect("written");
+        // Without the signals, which are the whole process's.
+        let wait = |args: &GateArgs| runtime().and_then(|runtime| runtime.block_on(until_open(args)));
         let args = GateArgs { file: file.clone(), timeout: Some(Duration::from_millis(1)) };
-        assert!(run(&args).is_err_and(|failure| failure.text.contains("not complete in time")));
+        assert!(wait(&args).is_err_and(|failure| failure.text.contains("not complete in time")));
         let opens = std::thread::spawn({
             let file = file.clone();
             move || {
@@ -85,7 +124,7 @@ mod tests {
                 std::fs::write(file, OPEN).expect("written");
             }
         });
-        assert!(run(&GateArgs { file, timeout: None }).is_ok());
+        assert!(wait(&GateArgs { file, timeout: None }).is_ok());
         opens.join().expect("written");
     }
 }

@@ -57,6 +57,12 @@ const INSTANCE: &str = "/latest/meta-data/instance-id";
 const ACTION: &str = "/latest/meta-data/spot/instance-action";
 const REBALANCE: &str = "/latest/meta-data/events/recommendations/rebalance";
 
+/// A notice from its text.
+type Notice = fn(&str) -> AgentReport;
+
+/// Where notices are, the most urgent first.
+const NOTICES: [(&str, Notice); 2] = [(ACTION, AgentReport::interruption), (REBALANCE, AgentReport::rebalance)];
+
 impl InstanceMetadata {
     /// A client for the metadata at an address, with a time limit for each response.
     #[must_use]
@@ -77,14 +83,17 @@ impl InstanceMetadata {
         Err(self.unexpected(INSTANCE, format!("`{}` is not the id of an instance", printable(&text))))
     }
 
-    /// The notices for this instance. Usually there are none.
-    ///
-    /// # Errors
-    /// There was no response, or an unexpected one.
-    pub fn notices(&mut self) -> Result<Vec<AgentReport>, MetadataError> {
-        let interruption = self.get(ACTION)?.map(|text| AgentReport::interruption(&text));
-        let rebalance = self.get(REBALANCE)?.map(|text| AgentReport::rebalance(&text));
-        Ok(interruption.into_iter().chain(rebalance).collect())
+    /// The notices for this instance, usually none, and why not all could be read. What was read counts, whatever becomes of the rest.
+    pub fn notices(&mut self) -> (Vec<AgentReport>, Option<MetadataError>) {
+        let mut notices = Vec::new();
+        for (path, notice) in NOTICES {
+            match self.get(path) {
+                Ok(text) => notices.extend(text.map(|text| notice(&text))),
+                // The rest has time until the next poll, which should not wait for another time limit.
+                Err(error) => return (notices, Some(error)),
+            }
+        }
+        (notices, None)
     }
 
     /// The text at a path, `None` if there is none. A token that has expired is replaced once.

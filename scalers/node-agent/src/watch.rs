@@ -29,9 +29,9 @@ fn watch(
     outbox.set_instance(&instance);
     outbox.put(AgentReport::hello());
     loop {
-        let response = metadata.notices();
-        failure.set(response.as_ref().err());
-        for report in response.unwrap_or_default() {
+        let (notices, error) = metadata.notices();
+        failure.set(error.as_ref());
+        for report in notices {
             let text = report.describe();
             if outbox.put(report) {
                 (failure.log)(&text);

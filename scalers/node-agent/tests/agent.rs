@@ -233,6 +233,17 @@ fn it_reports_its_start_and_each_notice_once_however_often_it_is_seen() {
 }
 
 #[test]
+fn a_warning_that_was_read_is_delivered_though_the_next_path_fails() {
+    let paths = of(&[(ID, "i-1"), (ACTION, WARNING)]);
+    paths.lock().unwrap().insert(REBALANCE, (500, String::new()));
+    let (imds, controller) = (metadata(&paths), Stub::start(taken()));
+    let (_agent, lines) = agent(&imds.url(), &controller.url(), timings());
+    until("the warning", &lines, || controller.posted("/v1/agent/notices").len() == 1);
+    assert!(controller.posted("/v1/agent/notices")[0].contains("interruption"));
+    assert_eq!(lines.count("the metadata does not respond"), 1, "{:?}", lines.all());
+}
+
+#[test]
 fn a_notice_is_kept_while_the_controller_is_away_and_delivered_when_it_is_back() {
     let paths = of(&[(ID, "i-1"), (ACTION, WARNING)]);
     let imds = metadata(&paths);

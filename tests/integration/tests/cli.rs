@@ -1,9 +1,11 @@
 //! The command line from outside: bad input ends with exit code 2 and says what, where and how to mend it; `simulate` and `plan`
 //! keep their contract; a replay says the same twice.
 
-use forebay_integration::{root, run};
+use forebay_integration::{forebay, root, run};
 use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 const HEADER: &str = "job_id,submit_s,duration_s,gpus\n";
@@ -426,6 +428,23 @@ fn named_commands(text: &str) -> impl Iterator<Item = &str> {
             (named && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-')).then_some(word)
         })
     })
+}
+
+/// It is the first process of its container, which a signal ends only where it is handled: so the code is its own.
+#[test]
+fn the_gate_ends_with_a_code_when_it_is_asked_to() {
+    for signal in ["-TERM", "-INT"] {
+        let folder = folder();
+        let mut gate = forebay(folder.path(), &["gate", "--file", "barrier"]);
+        let mut gate = gate.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut lines = BufReader::new(gate.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
+        assert!(lines.any(|line| line.contains("waiting for the rest of the gang")), "it waits");
+        let asked = Command::new("kill").args([signal, &gate.id().to_string()]).status().expect("kill");
+        assert!(asked.success());
+        let why: Vec<String> = lines.collect();
+        assert_eq!(gate.wait().expect("it ends").code(), Some(6), "{signal}: {why:?}");
+        assert!(why.iter().any(|line| line.contains("asked to end")), "{why:?}");
+    }
 }
 
 #[test]

@@ -17,6 +17,9 @@
 {{- if not .Values.tokens -}}
 {{- fail "tokens: nobody may call the API, which listens beyond loopback; list who may, such as {name: on-call, roles: [operate], secretKey: on-call}" -}}
 {{- end -}}
+{{- if and .Values.podMonitor.enabled .Values.networkPolicy.enabled (not .Values.networkPolicy.from) -}}
+{{- fail "networkPolicy.from: not set, so that the network policy would keep out the Prometheus that podMonitor is for; name its namespace, such as {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}" -}}
+{{- end -}}
 {{- if .Values.agent.enabled -}}
 {{- if and .Values.networkPolicy.enabled .Values.agent.hostNetwork (not .Values.agent.nodeCIDRs) -}}
 {{- fail "agent.nodeCIDRs: not set, so that the network policy would keep out the agents, which have the addresses of their nodes; list them, such as 10.0.0.0/16" -}}

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use forebay_parts::{Helm, Kubernetes, KubernetesOptions};
 use serde_json::{Value, json};
 
-use crate::rendered::{NAMESPACE, chart, example, objects, of_kind, refusal, root, text, with};
+use crate::rendered::{NAMESPACE, RELEASE, chart, example, objects, of_kind, refusal, root, text, with};
 
 /// A PodMonitor is of Prometheus' operator: this definition takes any, so its fields are checked below and not here.
 const POD_MONITORS: &str = "
@@ -44,8 +44,7 @@ fn helm_finds_nothing_and_a_real_api_server_takes_every_object() {
         assert_eq!(objects(&rendered).len(), count);
     }
     // A field that Kubernetes does not know is seen.
-    let wrong =
-        text(&example("small.yaml")).replace("podManagementPolicy", "x").replace("serviceName:", "servicename:");
+    let wrong = text(&example("small.yaml")).replace("serviceName:", "servicename:");
     let refused = kubernetes.kubectl(&["apply", "--dry-run=server", "-f", "-"], &wrong).unwrap_err().to_string();
     assert!(refused.contains("servicename"), "{refused}");
     controller_is_restricted(&kubernetes);
@@ -95,6 +94,9 @@ fn the_controller_stays_off_the_nodes_that_it_buys_and_the_agent_is_on_them() {
     assert_eq!(term(&controller["template"]["spec"]), expressions("DoesNotExist"));
     assert_eq!(term(agent), expressions("Exists"));
     assert_eq!(controller["replicas"], 1, "the journal has one writer");
+    assert_eq!(controller["podManagementPolicy"], "Parallel", "a pod that never gets ready can be replaced");
+    let services = of_kind(&rendered, "Service");
+    assert_eq!(services[0]["spec"]["publishNotReadyAddresses"], true, "it is read while its disk is full");
     let container = &controller["template"]["spec"]["containers"][0];
     assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
     for (probe, path) in [("startupProbe", "/readyz"), ("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")] {
@@ -107,7 +109,8 @@ fn the_controller_stays_off_the_nodes_that_it_buys_and_the_agent_is_on_them() {
     let monitor = &of_kind(&rendered, "PodMonitor")[0]["spec"];
     assert_eq!(monitor["selector"]["matchLabels"], controller["selector"]["matchLabels"]);
     let endpoint = json!({"port": "api", "path": "/metrics", "interval": "15s",
-        "authorization": {"type": "Bearer", "credentials": {"name": "forebay-tokens", "key": "metrics"}}});
+        "authorization": {"type": "Bearer", "credentials": {"name": "forebay-tokens", "key": "metrics"}},
+        "relabelings": [{"targetLabel": "instance", "replacement": format!("{NAMESPACE}/{RELEASE}")}]});
     assert_eq!(monitor["podMetricsEndpoints"], json!([endpoint]));
     let small = objects(&text(&example("small.yaml")));
     for kind in ["DaemonSet", "PodMonitor"] {
@@ -168,6 +171,7 @@ fn what_is_missing_or_does_not_fit_is_refused_in_words() {
         (with(&small, &["tolerations"], json!([{"operator": "Exists"}])), "missing property 'key'"),
         (with(&small, &["admissionPolicies"], json!({})), "'admissionPolicies' not allowed"),
         (with(&all, &["agent", "nodeCIDRs"], json!([])), "agent.nodeCIDRs: not set"),
+        (with(&all, &["networkPolicy", "from"], json!([])), "networkPolicy.from: not set"),
         (with(&all, &["agent", "gpus"], json!("nvml --listen=0.0.0.0:1")), "at '/agent/gpus'"),
     ] {
         let refused = refusal(&values);

@@ -12,7 +12,7 @@
 use super::judge::WorkerReading;
 use super::report::{ActivityReport, MOST_WORKERS_REPORTED, WorkerActivity};
 use crate::worker::WorkerName;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// So many intervals may pass between two samples that are near each other: a read now and then takes longer.
@@ -29,6 +29,8 @@ pub(crate) struct ActivityTracker {
     /// All that was ever counted, for the agent's own metrics.
     totals: ActivityTotals,
     dropped: u64,
+    /// Workers in the last sample for which there was no room. They are counted already.
+    left_out: BTreeSet<WorkerName>,
     sequence: u64,
     since: u64,
     /// What the last report contained.
@@ -65,6 +67,7 @@ impl ActivityTracker {
             workers: BTreeMap::new(),
             totals: ActivityTotals::default(),
             dropped: 0,
+            left_out: BTreeSet::new(),
             sequence: 0,
             since: 0,
             reported: BTreeMap::new(),
@@ -87,12 +90,14 @@ impl ActivityTracker {
                 }
             }
         }
+        let before = std::mem::take(&mut self.left_out);
         for (name, reading) in readings {
             if self.workers.contains_key(name) {
                 continue;
             }
             if self.workers.values().filter(|tracked| !tracked.ended).count() >= MOST_WORKERS_REPORTED - MOST_ENDED {
-                self.dropped += 1;
+                self.dropped += u64::from(!before.contains(name));
+                self.left_out.insert(*name);
                 continue;
             }
             let idle = (reading.computes == Some(false)).then_some(Duration::ZERO);

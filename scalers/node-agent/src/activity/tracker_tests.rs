@@ -100,6 +100,19 @@ fn there_are_never_more_workers_than_a_report_takes_and_what_is_dropped_is_count
     assert!(tracker.dropped() >= 10 * 144);
 }
 
+#[test]
+fn a_worker_for_which_there_is_no_room_is_counted_once_however_long_it_is_there() {
+    let mut tracker = ActivityTracker::new(SECOND);
+    let readings: BTreeMap<_, _> = (0..400).map(|n| (name(n), reading(Some(true)))).collect();
+    (0..10).for_each(|second| tracker.observe(SECOND * second, &readings));
+    assert_eq!(tracker.dropped(), 144, "256 of 400 have room");
+    // One that went and is there again is dropped again.
+    let fewer = readings.iter().take(399).map(|(name, reading)| (*name, *reading)).collect();
+    tracker.observe(SECOND * 10, &fewer);
+    tracker.observe(SECOND * 11, &readings);
+    assert_eq!(tracker.dropped(), 145);
+}
+
 /// What happens to an agent's reports.
 #[derive(Clone, Copy, Debug)]
 enum Step {
