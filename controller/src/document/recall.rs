@@ -82,7 +82,14 @@ impl Building<'_> {
             self.recall_offering(view);
         }
         for (at, view) in document.jobs.iter().enumerate() {
-            let Some(&id) = self.jobs.get(&at).filter(|_| !view.phase.terminal()) else { continue };
+            let Some(&id) = self.jobs.get(&at) else { continue };
+            if view.phase.terminal() {
+                if let Some(memory) = &view.memory {
+                    let standing = self.standing(memory);
+                    with(&mut self.loaded.engine, |machine| machine.recall_standing(id, standing));
+                }
+                continue;
+            }
             self.recall_counts(id, view);
             if let Some(memory) = &view.memory {
                 self.recall_job(at, id, view, memory)?;
@@ -220,17 +227,7 @@ impl Building<'_> {
             None => None,
         };
         let numbers: Vec<u32> = (0..).zip(&view.places).map(|(at, place)| place.worker.unwrap_or(at)).collect();
-        let urgency = match memory.urgency {
-            Some(UrgencyView::Relaxed) => Urgency::Relaxed,
-            Some(UrgencyView::Urgent) => Urgency::Urgent,
-            Some(UrgencyView::Dated) => Urgency::Dated,
-            Some(UrgencyView::Avoids) => {
-                let offering = memory.avoids.as_ref().and_then(|name| self.offering_named(name));
-                offering.map_or(Urgency::Ordinary, Urgency::Avoids)
-            }
-            Some(UrgencyView::AvoidsSpot) => Urgency::AvoidsSpot,
-            None => Urgency::Ordinary,
-        };
+        let standing = self.standing(memory);
         let streak = memory.streak.as_ref().map(|view| self.streak(view));
         let held = if phase == Some(Phase::Held) { self.loaded.engine.why_impossible(id) } else { None };
         let edit = |row: &mut Job| {
@@ -273,7 +270,7 @@ impl Building<'_> {
         };
         let impossible = if memory.impossible { self.loaded.engine.why_impossible(id) } else { None };
         with(&mut self.loaded.engine, |machine| {
-            machine.recall_standing(id, Standing { urgency, late: memory.late });
+            machine.recall_standing(id, standing);
             machine.recall_job(id, edit);
             if let Some(streak) = streak {
                 machine.recall_streak(id, streak);
@@ -287,6 +284,22 @@ impl Building<'_> {
             }
         });
         Ok(())
+    }
+
+    /// How its deadline, what was taken from it and its start target bear on a job.
+    fn standing(&self, memory: &JobMemory) -> Standing {
+        let urgency = match memory.urgency {
+            Some(UrgencyView::Relaxed) => Urgency::Relaxed,
+            Some(UrgencyView::Urgent) => Urgency::Urgent,
+            Some(UrgencyView::Dated) => Urgency::Dated,
+            Some(UrgencyView::Avoids) => {
+                let offering = memory.avoids.as_ref().and_then(|name| self.offering_named(name));
+                offering.map_or(Urgency::Ordinary, Urgency::Avoids)
+            }
+            Some(UrgencyView::AvoidsSpot) => Urgency::AvoidsSpot,
+            None => Urgency::Ordinary,
+        };
+        Standing { urgency, late: memory.late }
     }
 
     /// Nodes and offerings that are gone are left out: nothing follows from them any more.

@@ -69,7 +69,7 @@ pub fn job(state: &State, view: JobView, row: &Job, spec: &JobSpec) -> JobView {
         workers_now: elastic.then_some(row.places.len() as u32),
         places: places(row),
         stop,
-        memory: (!row.done()).then(|| Box::new(memory(state, row, spec))),
+        memory: if row.done() { standing_of_done(state, row) } else { Some(Box::new(memory(state, row, spec))) },
         ..view
     }
 }
@@ -85,7 +85,14 @@ fn places(row: &Job) -> Vec<PlaceView> {
     row.places.iter().enumerate().map(place).collect()
 }
 
-fn memory(state: &State, row: &Job, spec: &JobSpec) -> JobMemory {
+/// How a job stood that is over: floors know by it what is asked for. `None`: as any other.
+fn standing_of_done(state: &State, row: &Job) -> Option<Box<JobMemory>> {
+    let standing = standing(state, row);
+    (standing != JobMemory::default()).then(|| Box::new(standing))
+}
+
+/// How its deadline, what was taken from it and its start target bear on a job.
+fn standing(state: &State, row: &Job) -> JobMemory {
     let shape = state.classes().get(row.class).map(|class| &class.shape);
     let urgency = match shape.map(|shape| shape.urgency) {
         Some(Urgency::Relaxed) => Some(UrgencyView::Relaxed),
@@ -99,6 +106,11 @@ fn memory(state: &State, row: &Job, spec: &JobSpec) -> JobMemory {
         Some(Urgency::Avoids(offering)) => offering_name(state, offering),
         _ => None,
     };
+    JobMemory { urgency, avoids, late: shape.is_some_and(|shape| shape.late), ..JobMemory::default() }
+}
+
+fn memory(state: &State, row: &Job, spec: &JobSpec) -> JobMemory {
+    let standing = standing(state, row);
     let (pauses_until_s, end) = match row.phase {
         Phase::BackingOff { until } => (time(until), None),
         Phase::Ended { how } => (None, Some(end(how))),
@@ -121,10 +133,10 @@ fn memory(state: &State, row: &Job, spec: &JobSpec) -> JobMemory {
         keeps,
         reserved_until_s: row.reserved_until.map(Seconds::from),
         start_target: row.start_target.map(start_target),
-        urgency,
-        avoids,
+        urgency: standing.urgency,
+        avoids: standing.avoids,
         streak: state.streak(row.id).map(|streak| self::streak(state, streak)),
-        late: shape.is_some_and(|shape| shape.late),
+        late: standing.late,
         reassess_s: time(row.reassess_at),
         impossible: state.classes().get(row.class).is_some_and(|class| class.impossible.is_some()),
         unreachable: row.hopeless,

@@ -384,3 +384,12 @@ fn a_report_needs_its_attempts_token() {
     let closed = Intake { caller: &caller, routes: &NoRoutes, key: None };
     assert!(closed.decode_value(&json!({"type": "run.completed", "data": {}})).is_err());
 }
+
+#[test]
+fn a_deadline_that_can_only_be_counted_is_warned_of() {
+    let told = |data: Value| submitted(data).unwrap().1;
+    let gang = json!({"each": {"gpus": 1}});
+    let warnings = told(json!({"gang": gang, "deadline": "2027-01-01T00:00:00Z"}));
+    assert!(warnings.len() == 1 && warnings[0].contains("without `expectedRun`"), "{warnings:?}");
+    assert_eq!(told(json!({"gang": gang, "deadline": "2027-01-01T00:00:00Z", "expectedRun": "1h"})), [""; 0]);
+}
