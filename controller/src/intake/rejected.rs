@@ -20,6 +20,7 @@ use forebay_driver::live::{Original, Rejection};
 pub use forebay_driver::live::{RejectionWriter, refused_path};
 use forebay_kernel::units::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::path::Path;
 
 /// The folder's name in the journal's folder.
@@ -76,6 +77,16 @@ impl RejectedLine {
             attributes: attributes.clone(),
             event: text.map(str::to_owned),
             event_base64: text.is_none().then(|| STANDARD.encode(bytes)),
+        }
+    }
+
+    /// The event's bytes as they were sent. Empty where the line has none.
+    #[must_use]
+    pub fn sent(&self) -> Cow<'_, [u8]> {
+        match (&self.event, &self.event_base64) {
+            (Some(text), _) => Cow::Borrowed(text.as_bytes()),
+            (None, Some(encoded)) => Cow::Owned(STANDARD.decode(encoded).unwrap_or_default()),
+            (None, None) => Cow::Borrowed(&[]),
         }
     }
 }

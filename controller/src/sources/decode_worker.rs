@@ -15,6 +15,9 @@ use std::sync::Arc;
 /// The most different warnings of a source that are logged, so that no sender can fill the log. Further ones are only counted.
 const MAX_LOGGED_WARNINGS: usize = 64;
 
+/// How the content type of a whole event begins.
+const STRUCTURED: &str = "application/cloudevents";
+
 /// A topic or queue with its caller.
 #[derive(Clone, Debug)]
 pub struct SourceChannel {
@@ -116,10 +119,61 @@ impl DecodeWorker {
 /// # Errors
 /// The message is not a valid event.
 pub fn decode(intake: &Intake<'_>, message: &Message) -> Result<Decoded, Rejected> {
-    let binary = message.attributes.iter().any(|(name, _)| matches!(name.as_str(), "ce_type" | "ce-type"));
-    if !binary || message.bytes.len() > MOST_BYTES {
+    if !is_binary(&message.attributes) || message.bytes.len() > MOST_BYTES {
         return intake.decode(&message.bytes);
     }
     let attributes = message.attributes.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     intake.decode_value(&from_headers(attributes, &message.bytes)?)
+}
+
+/// Whether the event's attributes are outside the body. By CloudEvents' bindings the content type decides: with that of an event the body is the
+/// whole event, and attributes beside it, which brokers filter by, only repeat what it has.
+fn is_binary(attributes: &[(String, String)]) -> bool {
+    let named = |wanted: &str| attributes.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
+    let has_type = named("ce_type").is_some() || named("ce-type").is_some();
+    has_type && named("content-type").is_none_or(|(_, content_type)| !is_structured(content_type))
+}
+
+/// Whether a content type is that of an event: `application/cloudevents` and its formats, such as `application/cloudevents+json; charset=utf-8`.
+fn is_structured(content_type: &str) -> bool {
+    let start = content_type.trim_start().get(..STRUCTURED.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(STRUCTURED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_wire::intake::NoRoutes;
+
+    fn subject(attributes: &[(&str, &str)], body: &str) -> Result<Option<String>, Rejected> {
+        let caller = Caller::local();
+        let intake = Intake { caller: &caller, routes: &NoRoutes, key: None };
+        let attributes = attributes.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let message = Message { bytes: body.as_bytes().to_vec(), attributes, ..Message::default() };
+        decode(&intake, &message).map(|decoded| decoded.envelope.subject)
+    }
+
+    #[test]
+    fn the_content_type_says_whether_the_body_is_the_whole_event() {
+        let whole =
+            r#"{"specversion":"1.0","type":"job.cancelled","source":"//t","id":"1","subject":"body","data":{}}"#;
+        let beside = [("ce_type", "job.cancelled"), ("ce_subject", "beside"), ("ce_id", "1"), ("ce_source", "//t")];
+        let with = |name: &'static str, content_type: &'static str| {
+            let mut all = beside.to_vec();
+            all.push((name, content_type));
+            all
+        };
+        for (attributes, body, expected) in [
+            (Vec::new(), whole, "body"),
+            (beside.to_vec(), "{}", "beside"),
+            (with("content-type", "application/json"), "{}", "beside"),
+            (with("content-type", "application/cloudevents+json"), whole, "body"),
+            (with("Content-Type", "Application/CloudEvents+JSON; charset=UTF-8"), whole, "body"),
+            (vec![("Ce-Type", "job.cancelled"), ("Ce-Subject", "beside")], "", "beside"),
+        ] {
+            assert_eq!(subject(&attributes, body), Ok(Some(expected.to_owned())), "{attributes:?}");
+        }
+        let batch = subject(&with("content-type", "application/cloudevents-batch+json"), "[]");
+        assert!(batch.is_err_and(|why| why.message.contains("send one CloudEvent")));
+    }
 }

@@ -25,7 +25,7 @@ const NOTE_EVERY: Duration = Duration::from_millis(200);
 /// The first pause after a failure, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
-/// After the controller's end what is left is sent for so long.
+/// After the controller's end what is left is sent for so long. The folder's lock is held until then, and a standby waits for it.
 const LAST: Duration = Duration::from_secs(10);
 
 /// One sink and what is sent there.
@@ -40,6 +40,10 @@ pub struct Follower {
     /// The same, for whoever shows it.
     acknowledged: Arc<AtomicU64>,
     noted: (u64, Instant),
+    /// Notes that are sent together: fewer after a failure, so that a slow sink can send some of them in its time.
+    at_once: usize,
+    /// For how long it sends after the controller's end.
+    last: Duration,
 }
 
 /// The key in the journal's positions of a sink's cursor.
@@ -56,7 +60,15 @@ impl Follower {
         let sent = handle.durable().get(&cursor).unwrap_or(0);
         let lines = Lines::new(kind, handle.folder(), handle.journal(), sent);
         let acknowledged = Arc::new(AtomicU64::new(sent));
-        Follower { kind, sink, handle, health, lines, cursor, sent, acknowledged, noted: (sent, Instant::now()) }
+        let noted = (sent, Instant::now());
+        let (at_once, last) = (AT_ONCE.0, LAST);
+        Follower { kind, sink, handle, health, lines, cursor, sent, acknowledged, noted, at_once, last }
+    }
+
+    /// For tests: how long it sends after the controller's end.
+    #[cfg(test)]
+    pub(super) fn with_last(self, last: Duration) -> Follower {
+        Follower { last, ..self }
     }
 
     /// How far it has come, for whoever shows it.
@@ -71,11 +83,15 @@ impl Follower {
         let mut end: Option<Instant> = None;
         let mut pause = PAUSES.0;
         loop {
-            let stopped = progress.borrow_and_update().stopped;
-            if stopped {
-                end.get_or_insert_with(|| Instant::now() + LAST);
+            let ended = progress.borrow_and_update().stopped;
+            // A driver that is gone without a word has ended too.
+            let stopped = ended || progress.has_changed().is_err();
+            if stopped && end.is_none() {
+                (end, pause) = (Some(Instant::now() + self.last), PAUSES.0);
             }
-            let over = end.is_some_and(|end| Instant::now() >= end);
+            if end.is_some_and(|end| Instant::now() >= end) {
+                break;
+            }
             match self.send_next() {
                 Ok(true) => pause = PAUSES.0,
                 Ok(false) if stopped => break,
@@ -87,13 +103,18 @@ impl Follower {
                         break;
                     }
                 }
-                Err(_) if over => break,
                 Err(why) => {
                     self.failing(&why);
-                    let ended = async {
-                        tokio::time::timeout(pause, progress.wait_for(|p| p.stopped && !stopped)).await.is_ok()
+                    let until = end.map_or(pause, |end| pause.min(end.saturating_duration_since(Instant::now())));
+                    let paused = async {
+                        if stopped {
+                            // No change comes any more: whoever waited for one would not pause at all.
+                            tokio::time::sleep(until).await;
+                        } else {
+                            drop(tokio::time::timeout(until, progress.wait_for(|p| p.stopped)).await);
+                        }
                     };
-                    runtime.block_on(ended);
+                    runtime.block_on(paused);
                     pause = (pause * 2).min(PAUSES.1);
                 }
             }
@@ -111,7 +132,7 @@ impl Follower {
 
     /// Sends what is there next. False: there is nothing.
     fn send_next(&mut self) -> Result<bool, String> {
-        let read = self.lines.next(self.upto(), AT_ONCE.0, AT_ONCE.1);
+        let read = self.lines.next(self.upto(), self.at_once, AT_ONCE.1);
         let notes = match read {
             Ok(notes) => notes,
             Err(SegmentError::Forgotten { first, asked, .. }) => {
@@ -130,9 +151,13 @@ impl Follower {
         let notes: Vec<OutgoingMessage> = notes.into_iter().filter_map(|note| self.fitting(note, most)).collect();
         match self.sink.send(&notes) {
             Ok(()) => {}
-            Err(SinkError::Transient { why }) => return self.again(why),
-            Err(SinkError::Refused { number, why }) => self.one_by_one(&notes, number, &why)?,
+            Err(SinkError::Transient { why }) => {
+                self.at_once = (notes.len() / 2).max(1);
+                return self.again(why);
+            }
+            Err(SinkError::Refused { .. }) => self.one_by_one(&notes)?,
         }
+        self.at_once = (self.at_once * 2).min(AT_ONCE.0);
         self.health.set_condition(Condition::Working);
         self.acknowledge(last);
         self.note();
@@ -183,16 +208,10 @@ impl Follower {
         self.health.add_remark(wall_ms().0, text);
     }
 
-    /// All but the one that is refused.
-    fn one_by_one(&mut self, notes: &[OutgoingMessage], refused: u64, why: &str) -> Result<(), String> {
-        let most = notes.iter().find(|n| n.number == refused).map_or(0, |n| n.bytes.len() / 2);
+    /// Each by itself, since one is refused. Those that are refused are sent smaller, or left out.
+    fn one_by_one(&mut self, notes: &[OutgoingMessage]) -> Result<(), String> {
         for note in notes {
-            let smaller = if note.number == refused { self.lines.smaller(note, most) } else { Some(note.clone()) };
-            let sent = match &smaller {
-                Some(note) => self.sink.send(std::slice::from_ref(note)),
-                None => Err(SinkError::Refused { number: note.number, why: why.to_owned() }),
-            };
-            match sent {
+            match self.one(note) {
                 Ok(()) => {}
                 Err(SinkError::Refused { number, why }) => self.left_out(number, &why),
                 Err(SinkError::Transient { why }) => return self.again(why),
@@ -200,6 +219,17 @@ impl Follower {
             self.acknowledge(note.number);
         }
         Ok(())
+    }
+
+    /// One note, and where it is refused, what it is without the bytes of its event.
+    fn one(&mut self, note: &OutgoingMessage) -> Result<(), SinkError> {
+        match self.sink.send(std::slice::from_ref(note)) {
+            Err(SinkError::Refused { number, why }) => match self.lines.smaller(note, note.bytes.len() / 2) {
+                Some(smaller) => self.sink.send(std::slice::from_ref(&smaller)),
+                None => Err(SinkError::Refused { number, why }),
+            },
+            sent => sent,
+        }
     }
 
     /// The sink has this one, and all before it.

@@ -134,12 +134,13 @@ fn rejected(journal: JournalId, said: &RejectedLine, cut: Option<()>) -> Option<
     let id = format!("{journal}-rejected-{}", said.number);
     let mut data = serde_json::to_value(said).ok()?;
     if let (Some(()), Some(fields)) = (cut, data.as_object_mut()) {
-        let text = fields.remove("event").or_else(|| fields.remove("eventBase64"));
-        fields.remove("attributes");
-        let text = text.as_ref().and_then(Value::as_str).unwrap_or_default();
+        for cut in ["event", "eventBase64", "attributes"] {
+            fields.remove(cut);
+        }
+        let sent = said.sent();
         fields.insert("eventCut".to_owned(), json!(true));
-        fields.insert("eventBytes".to_owned(), json!(text.len()));
-        fields.insert("eventBlake3".to_owned(), json!(blake3::hash(text.as_bytes()).to_hex().to_string()));
+        fields.insert("eventBytes".to_owned(), json!(sent.len()));
+        fields.insert("eventBlake3".to_owned(), json!(blake3::hash(&sent).to_hex().to_string()));
         fields.insert("eventKeptIn".to_owned(), json!(format!("rejected, number {}", said.number)));
     }
     let at = crate::clock::instant(said.at_ms);
@@ -217,5 +218,20 @@ mod tests {
         let event: Value = serde_json::from_slice(&smaller.bytes).unwrap();
         assert_eq!((&event["data"]["eventBytes"], &event["data"]["event"]), (&100_000.into(), &Value::Null));
         assert_eq!((smaller.id, smaller.number), (note.id, 1));
+    }
+
+    #[test]
+    fn what_is_said_of_an_event_that_is_cut_is_of_its_bytes_as_sent() {
+        for sent in [vec![b'x'; 30_000], vec![0xff; 30_000]] {
+            let folder = tempfile::tempdir().unwrap();
+            some(folder.path(), 1, &sent);
+            let mut lines = Lines::new(LogKind::Rejected, folder.path(), JOURNAL, 0);
+            let note = lines.next(1, 1, 1 << 20).unwrap().remove(0);
+            let smaller = lines.smaller(&note, 2_000).expect("fits");
+            let event: Value = serde_json::from_slice(&smaller.bytes).unwrap();
+            assert_eq!(event["data"]["eventBytes"], 30_000);
+            assert_eq!(event["data"]["eventBlake3"], blake3::hash(&sent).to_hex().as_str());
+            assert_eq!(event["data"].get("eventBase64"), None);
+        }
     }
 }

@@ -156,6 +156,11 @@ fn rejected_messages_are_kept_with_their_bytes() {
     bench.stop();
 }
 
+/// A runtime for followers: their pauses need somebody who watches the time.
+fn timed() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
 /// A sink that fails every other time.
 struct UnreliableSink {
     got: Arc<Mutex<Vec<u64>>>,
@@ -184,7 +189,7 @@ impl Sink for UnreliableSink {
 #[test]
 fn a_sink_gets_every_status_in_order_and_continues_from_its_cursor() {
     let (folder, queue) = (tempfile::tempdir().unwrap(), QUEUE);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = timed();
     let got = Arc::new(Mutex::new(Vec::new()));
     for life in 0..2 {
         let bench = Bench::start(folder.path());
@@ -211,8 +216,7 @@ fn a_sink_gets_every_status_in_order_and_continues_from_its_cursor() {
 #[test]
 fn a_sink_that_was_away_for_longer_than_statuses_are_kept_goes_on_with_what_is_there() {
     let (folder, queue) = (tempfile::tempdir().unwrap(), QUEUE);
-    // Its pauses need somebody who watches the time.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime = timed();
     let bench = Bench::start(folder.path());
     let handle = bench.running.handle.clone();
     let (name, subjects) = (cursor(LogKind::Statuses, "test:unreliable"), 0..20);
@@ -281,4 +285,86 @@ fn what_a_dead_broker_has_not_acknowledged_waits() {
     assert_eq!(shown.acknowledged, Some(0));
     bench.stop();
     drop(follower);
+}
+
+/// A sink that takes so many messages at once, none of more than so many bytes, and does not know the second before it sends.
+#[derive(Clone, Default)]
+struct NarrowSink {
+    messages: usize,
+    bytes: usize,
+    calls: Arc<Mutex<u32>>,
+    got: Arc<Mutex<Vec<OutgoingMessage>>>,
+}
+
+impl Sink for NarrowSink {
+    fn name(&self) -> &str {
+        "test:narrow"
+    }
+
+    fn max_bytes(&self) -> usize {
+        1 << 20
+    }
+
+    fn send(&mut self, messages: &[OutgoingMessage]) -> Result<(), SinkError> {
+        *self.calls.lock().unwrap() += 1;
+        if messages.len() > self.messages {
+            return Err(SinkError::Transient { why: "no time for so many".into() });
+        }
+        if let Some(large) = messages.iter().find(|message| message.bytes.len() > self.bytes) {
+            return Err(SinkError::Refused { number: large.number, why: "too large".into() });
+        }
+        self.got.lock().unwrap().extend(messages.iter().cloned());
+        Ok(())
+    }
+}
+
+/// Ten jobs come, the controller ends, and what is left is sent for so long.
+fn sent_after_the_end(sink: &NarrowSink, last: std::time::Duration) {
+    let (folder, runtime) = (tempfile::tempdir().unwrap(), timed());
+    let bench = Bench::start(folder.path());
+    let follower =
+        Follower::new(LogKind::Statuses, Box::new(sink.clone()), bench.running.handle.clone(), Health::default());
+    let jobs: Vec<Vec<u8>> = (0..10).map(|n| job(&format!("{n}"), &format!("{n}"), QUEUE)).collect();
+    assert_eq!(counts(bench.log(0, &jobs)), [10, 0, 0]);
+    bench.stop();
+    follower.with_last(last).follow(runtime.handle());
+}
+
+#[test]
+fn a_sink_that_has_no_time_for_many_messages_gets_fewer() {
+    let sink = NarrowSink { messages: 6, bytes: 1 << 20, ..NarrowSink::default() };
+    sent_after_the_end(&sink, std::time::Duration::from_secs(60));
+    let numbers: Vec<u64> = sink.got.lock().unwrap().iter().map(|message| message.number).collect();
+    assert!(numbers.len() >= 10, "{numbers:?}");
+    assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>(), "each once and in order");
+}
+
+#[test]
+fn after_the_controllers_end_a_sink_pauses_between_its_attempts_and_ends_in_time() {
+    let dead = NarrowSink::default();
+    sent_after_the_end(&dead, std::time::Duration::from_millis(300));
+    assert_eq!(*dead.calls.lock().unwrap(), 1, "the first pause is longer than what is left");
+    let well = NarrowSink { messages: 2_000, bytes: 1 << 20, ..NarrowSink::default() };
+    sent_after_the_end(&well, std::time::Duration::ZERO);
+    assert_eq!(*well.calls.lock().unwrap(), 0, "nothing is sent beyond its time");
+}
+
+#[test]
+fn each_rejected_event_that_a_sink_refuses_is_sent_without_its_bytes() {
+    let (folder, runtime, health) = (tempfile::tempdir().unwrap(), timed(), Health::default());
+    let bench = Bench::start(folder.path());
+    let sink = NarrowSink { messages: 2_000, bytes: 3_000, ..NarrowSink::default() };
+    let handle = bench.running.handle.clone();
+    let follower = Follower::new(LogKind::Rejected, Box::new(sink.clone()), handle, health.clone());
+    let large = vec![b'x'; 10_000];
+    assert_eq!(counts(bench.log(0, &[large.clone(), b"x".to_vec(), large])), [0, 0, 3]);
+    bench.stop();
+    follower.follow(runtime.handle());
+    let got = sink.got.lock().unwrap();
+    let cut = |message: &OutgoingMessage| {
+        let event: Value = serde_json::from_slice(&message.bytes).unwrap();
+        (message.number, event["data"]["eventCut"] == true)
+    };
+    assert_eq!(got.iter().map(cut).collect::<Vec<_>>(), [(1, true), (2, false), (3, true)]);
+    assert!(health.snapshot().remarks.is_empty(), "{:?}", health.snapshot().remarks);
 }

@@ -69,7 +69,11 @@ pub(crate) fn explain(code: Code, reason: &str, brokers: &str) -> String {
         Code::ClusterAuthorizationFailed => {
             format!("no permission for the cluster ({reason}): grant the user IdempotentWrite, or Write on the topic")
         }
-        Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition => {
+        // librdkafka has this code for a partition that is there and that no broker leads.
+        Code::UnknownPartition | Code::LeaderNotAvailable => {
+            format!("a partition has no leader now ({reason}): check that the brokers that have its replicas run")
+        }
+        Code::UnknownTopicOrPartition | Code::UnknownTopic => {
             format!("a topic or partition does not exist ({reason}): create it, or remove it from the settings")
         }
         Code::MessageSizeTooLarge => {
@@ -111,6 +115,7 @@ mod tests {
             (Code::SSL, "certificate verify failed", "check the protocol, the ca file"),
             (Code::TopicAuthorizationFailed, "", "grant the user Describe and Read"),
             (Code::UnknownTopicOrPartition, "", "create it"),
+            (Code::UnknownPartition, "", "check that the brokers that have its replicas run"),
             (Code::InvalidMessage, "crc", "crc; the broker's log"),
         ];
         for (code, reason, expected) in cases {

@@ -11,7 +11,7 @@ use crate::context::ReaderContext;
 use crate::error::{KafkaError, code_of, explain, is_unreachable};
 use crate::partition::{BATCH_BYTES, BATCH_MESSAGES, LogIdentity, PartitionState, TakeResult};
 use crate::settings::KafkaSettings;
-use crate::shared::{ClearedBy, GroupChange, ReaderState};
+use crate::shared::{ClearedBy, GroupChange, PartitionKey, ReaderState};
 use crate::submission::Submitter;
 use forebay_source::{ControllerStopped, Health, SourceHandle};
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -56,6 +56,9 @@ pub(crate) struct Reader {
     /// Whether the list of partitions has to be given to librdkafka again.
     reassign: bool,
     position_at: Instant,
+    /// The partition whose broker did not respond last. The search goes on after it, so that one broker that is away keeps no partition of others
+    /// from being read.
+    unreachable: Option<PartitionKey>,
     commit_at: Instant,
 }
 
@@ -77,7 +80,8 @@ impl Reader {
         consumer.subscribe(&topics).map_err(|e| KafkaError::client(&e))?;
         let now = Instant::now();
         let submitter = Submitter::new(handle, health, shared, settings.topics.clone());
-        Ok(Reader { consumer, submitter, settings, stop, reassign: false, position_at: now, commit_at: now })
+        let (reassign, unreachable) = (false, None);
+        Ok(Reader { consumer, submitter, settings, stop, reassign, position_at: now, unreachable, commit_at: now })
     }
 
     /// Reads until something ends it, and commits what is durable by then.
@@ -154,10 +158,10 @@ impl Reader {
         if Instant::now() < self.position_at {
             return;
         }
+        let keys = self.unpositioned();
         let submitter = &mut self.submitter;
-        for one in
-            submitter.partitions.values_mut().filter(|one| matches!(one.state, PartitionState::Unpositioned { .. }))
-        {
+        for key in keys {
+            let Some(one) = submitter.partitions.get_mut(&key) else { continue };
             let offsets = self.consumer.fetch_watermarks(&one.topic, one.number, OFFSETS_WITHIN);
             match offsets.map(|(low, high)| (u64::try_from(low), u64::try_from(high))) {
                 Ok((Ok(low), Ok(high))) => {
@@ -173,12 +177,24 @@ impl Reader {
                     let code = code_of(&error);
                     let reason = format!("fetching the offsets of {}/{}: {code}", one.topic, one.number);
                     submitter.shared.set_failure(explain(code, &reason, &self.settings.brokers), ClearedBy::Response);
+                    // Each of them costs a time limit, in which nothing is read: one a round.
                     if is_unreachable(code) {
+                        self.unreachable = Some(key);
                         break;
                     }
                 }
             }
         }
+    }
+
+    /// The partitions without a start offset: those after the one whose broker did not respond last, then the others.
+    fn unpositioned(&self) -> Vec<PartitionKey> {
+        let all = self.submitter.partitions.iter();
+        let unpositioned = all.filter(|(_, one)| matches!(one.state, PartitionState::Unpositioned { .. }));
+        let mut keys: Vec<PartitionKey> = unpositioned.map(|(key, _)| *key).collect();
+        let first = self.unreachable.map_or(0, |last| keys.partition_point(|key| *key <= last));
+        keys.rotate_left(first);
+        keys
     }
 
     /// Gives librdkafka the whole list, with our offset for each partition.

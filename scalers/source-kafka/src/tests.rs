@@ -9,7 +9,7 @@ use crate::{KafkaSettings, KafkaSource};
 use controller::{TestController, wait_until};
 use forebay_source::{Backlog, Condition, Health, Source};
 use rdkafka::ClientConfig;
-use rdkafka::mocking::MockCluster;
+use rdkafka::mocking::{MockCluster, MockCoordinator};
 use rdkafka::producer::{BaseProducer, BaseRecord, DefaultProducerContext, Producer};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -157,6 +157,27 @@ fn without_responses_the_backlog_is_unknown_and_a_stop_does_not_wait() {
     let began = Instant::now();
     Box::new(source).stop();
     assert!(began.elapsed() < Duration::from_secs(10), "stopping took {:?}", began.elapsed());
+}
+
+#[test]
+fn a_broker_that_is_away_keeps_no_partition_of_another_from_being_read() {
+    let cluster = MockCluster::new(2).expect("brokers in this process");
+    cluster.create_topic("jobs", 2, 1).expect("a topic");
+    cluster.coordinator(MockCoordinator::Group("forebay".to_owned()), 2).expect("a coordinator");
+    for (partition, broker) in [(0, 1), (1, 2)] {
+        cluster.partition_leader("jobs", partition, Some(broker)).expect("a leader");
+    }
+    send(&cluster, 0..20);
+    cluster.broker_down(1).expect("down");
+    let (controller, health) = (TestController::new(), Health::default());
+    let source = KafkaSource::start(settings(&cluster), controller.handle.clone(), health.clone()).expect("started");
+    controller.wait_for(10);
+    let read = controller.journal.lock().unwrap().all();
+    assert_eq!(read, (0..20).filter(|n| n % 2 == 1).map(|n| format!("{n:06}")).collect::<Vec<_>>());
+    cluster.broker_up(1).expect("up");
+    controller.wait_for(20);
+    assert_eq!(controller.journal.lock().unwrap().all(), numbers(0..20));
+    Box::new(source).stop();
 }
 
 #[test]

@@ -79,6 +79,8 @@ pub(crate) fn classify_code(code: &str, status: u16) -> FailureKind {
     match bare {
         "QueueDoesNotExist" | "NonExistentQueue" | "QueueDeletedRecently" | "InvalidAddress" => FailureKind::NotFound,
         "InvalidMessageContents" | "BatchRequestTooLong" | "InvalidAttributeValue" => FailureKind::InvalidRequest,
+        // SQS answers with 403 where it throttles a queue and where too many messages are in flight: no permission helps.
+        "RequestThrottled" | "ThrottlingException" | "KmsThrottled" | "OverLimit" => FailureKind::Transient,
         _ => forebay_aws::classify_code(code, status),
     }
 }
@@ -102,6 +104,9 @@ fn remedy(kind: FailureKind, code: &str, action: &str) -> String {
             "fresh credentials are used as soon as the chain has them; explicit keys have to be renewed in the \
              configuration"
                 .to_owned()
+        }
+        FailureKind::Transient if code.ends_with("OverLimit") => {
+            "too many messages of the queue are in flight: look who receives and does not delete them".to_owned()
         }
         FailureKind::Transient => "retried after a delay".to_owned(),
     }
@@ -129,7 +134,10 @@ mod tests {
             ("SignatureDoesNotMatch", 403, FailureKind::BadCredentials),
             ("ExpiredToken", 403, FailureKind::Transient),
             ("RequestThrottled", 400, FailureKind::Transient),
+            ("RequestThrottled", 403, FailureKind::Transient),
             ("ThrottlingException", 400, FailureKind::Transient),
+            ("AWS.SimpleQueueService.OverLimit", 403, FailureKind::Transient),
+            ("KMS.ThrottlingException", 403, FailureKind::Transient),
             ("InternalError", 500, FailureKind::Transient),
             ("NewlyInvented", 403, FailureKind::PermissionDenied),
             ("InvalidMessageContents", 400, FailureKind::InvalidRequest),

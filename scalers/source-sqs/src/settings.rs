@@ -43,6 +43,8 @@ pub struct SqsTimings {
     pub operator_delay: Duration,
     /// The interval at which backlogs and attributes of queues are read.
     pub backlog_interval: Duration,
+    /// The time limit of one call of a sink, which sends as many of its messages as it can until then.
+    pub send_within: Duration,
 }
 
 impl Default for SqsTimings {
@@ -54,6 +56,7 @@ impl Default for SqsTimings {
             longest_delay: Duration::from_secs(20),
             operator_delay: Duration::from_secs(30),
             backlog_interval: Duration::from_secs(10),
+            send_within: Duration::from_secs(8),
         }
     }
 }

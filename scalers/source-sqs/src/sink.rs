@@ -6,6 +6,8 @@
 //!
 //! A batch for a FIFO queue never has two messages of one key, because the second could arrive while the first fails. A standard queue
 //! may deliver a message twice and out of order; consumers recognize it by its id and its `seq`.
+//!
+//! What the queue accepted in a call that then failed is not sent again by the next one, so that a slow queue gets all of many messages.
 
 use crate::call_failure::{CallFailure, FailureKind, classify_code, with_timeout};
 use crate::client::{self, SqsConnection};
@@ -26,8 +28,8 @@ const BATCH_SIZE: usize = 10;
 const ASSUMED_LIMIT: usize = 256 * 1024;
 /// Kept free for the names, types and values of the attributes, which count as well (about 100 bytes).
 const ATTRIBUTE_BYTES: usize = 512;
-/// The time limit of one call of [`Sink::send`].
-const SEND_WITHIN: Duration = Duration::from_secs(8);
+/// The part of a call's time limit that is kept for the response to its last batch.
+const LAST_RESPONSE: u32 = 4;
 const CONTENT_TYPE: &str = "application/cloudevents+json";
 
 /// A sink that sends to one queue.
@@ -41,6 +43,8 @@ pub struct SqsSink {
     /// The URL, and the size limit in bytes of a message and of a batch, once they are known.
     target: Option<(Arc<str>, usize)>,
     max_bytes: usize,
+    /// Numbers of messages that the queue accepted in calls that then failed: at most as many as such a call had.
+    accepted: BTreeSet<u64>,
 }
 
 /// A message in the form in which it is sent.
@@ -62,16 +66,23 @@ impl SqsSink {
         // The URL may contain the region.
         settings.queues = vec![queue_name.to_owned()];
         let max_bytes = ASSUMED_LIMIT - ATTRIBUTE_BYTES;
-        Ok(SqsSink { settings, queue, name, runtime, connection: None, target: None, max_bytes })
+        let accepted = BTreeSet::new();
+        Ok(SqsSink { settings, queue, name, runtime, connection: None, target: None, max_bytes, accepted })
     }
 
     async fn send_all(&mut self, messages: &[OutgoingMessage]) -> Result<(), SinkError> {
-        let deadline = Instant::now() + SEND_WITHIN;
+        let send_within = self.settings.timings.send_within;
+        let deadline = Instant::now() + send_within;
+        let last_batch = deadline - send_within / LAST_RESPONSE;
         let (connection, url, limit) = self.connect(deadline).await.map_err(transient)?;
         let prepared = messages.iter().map(|message| prepare(message, limit)).collect::<Result<Vec<_>, _>>()?;
-        let mut left: Vec<&PreparedMessage<'_>> = prepared.iter().collect();
+        let mut left: Vec<&PreparedMessage<'_>> =
+            prepared.iter().filter(|message| !self.accepted.contains(&message.outgoing.number)).collect();
         let (mut delays, mut batch_size) = (self.settings.timings.delays(), BATCH_SIZE);
         while !left.is_empty() {
+            if Instant::now() >= last_batch {
+                return Err(self.out_of_time(messages.len() - left.len(), messages.len()));
+            }
             let (batch, rest) = next_batch(&left, batch_size, limit, self.queue.is_fifo());
             let (failed, failure) = match self.send_batch(&connection, &url, &batch, deadline).await {
                 // A batch that is refused as a whole does not name the message: sent one by one it shows.
@@ -80,10 +91,16 @@ impl SqsSink {
                     continue;
                 }
                 Ok((failed, failure)) => (failed, failure),
-                Err(failure) => (batch, Some(failure)),
+                Err(failure) => (batch.clone(), Some(failure)),
             };
+            if let (Some(failure), Some(stuck)) = (&failure, failed.first())
+                && failure.kind == FailureKind::InvalidRequest
+            {
+                return Err(SinkError::Refused { number: stuck.outgoing.number, why: failure.why.clone() });
+            }
+            let sent = batch.iter().map(|message| message.outgoing.number);
+            self.accepted.extend(sent.filter(|number| failed.iter().all(|one| one.outgoing.number != *number)));
             // What failed is sent first, so that nothing with the same key overtakes it.
-            let stuck = failed.first().map(|message| message.outgoing.number);
             left = failed;
             left.extend(rest);
             let Some(failure) = failure else {
@@ -93,16 +110,24 @@ impl SqsSink {
             if failure.kind == FailureKind::NotFound {
                 self.target = None;
             }
-            if let (FailureKind::InvalidRequest, Some(number)) = (failure.kind, stuck) {
-                return Err(SinkError::Refused { number, why: failure.why });
-            }
             let delay = delays.next_delay();
-            if failure.kind.needs_operator() || Instant::now() + delay >= deadline {
+            if failure.kind.needs_operator() || Instant::now() + delay >= last_batch {
                 return Err(transient(failure));
             }
             tokio::time::sleep(delay).await;
         }
+        let last = messages.last().map_or(0, |message| message.number);
+        self.accepted = self.accepted.split_off(&last.saturating_add(1));
         Ok(())
+    }
+
+    fn out_of_time(&self, accepted: usize, all: usize) -> SinkError {
+        let (queue, within) = (&self.queue.name, self.settings.timings.send_within);
+        let why = format!(
+            "sqs queue `{queue}`: {accepted} of {all} messages were accepted within {within:?}; the others are sent next: if that \
+             lasts, look at the way to the queue and at its quotas"
+        );
+        SinkError::Transient { why }
     }
 
     /// The connection, the queue's URL and its size limit in bytes.

@@ -98,3 +98,43 @@ fn a_transient_failure_is_retried_within_bounds_and_one_for_an_operator_is_repor
         assert!(began.elapsed() < Duration::from_secs(longest), "{:?}", began.elapsed());
     }
 }
+
+#[test]
+fn what_was_accepted_before_a_failure_is_not_sent_again() {
+    let tries = AtomicU32::new(0);
+    let stub = Stub::start(move |action, _| {
+        let second = action == "SendMessageBatch" && tries.fetch_add(1, Ordering::Relaxed) == 1;
+        second.then_some(StubResponse::Bad(403, "AccessDenied", "no"))
+    });
+    let runtime = runtime();
+    let mut sink = SqsSink::new(settings(&stub.endpoint, &[]), "out", runtime.handle().clone()).expect("a sink");
+    let messages: Vec<OutgoingMessage> = (1..=12).map(|n| message(n, "a", "x")).collect();
+    assert!(matches!(sink.send(&messages), Err(SinkError::Transient { .. })));
+    sink.send(&messages[..4]).expect("they are there already");
+    sink.send(&messages[4..]).expect("sent");
+    sink.send(&messages[10..]).expect("sent again, as after a crash");
+    assert_eq!(batches(&stub), [(1..=10).collect::<Vec<_>>(), vec![11, 12], vec![11, 12], vec![11, 12]]);
+}
+
+#[test]
+fn a_slow_queue_gets_all_of_many_messages() {
+    let stub = Stub::start(|action, _| {
+        if action == "SendMessageBatch" {
+            std::thread::park_timeout(Duration::from_millis(100));
+        }
+        None
+    });
+    let runtime = runtime();
+    let mut short = settings(&stub.endpoint, &[]);
+    short.timings.send_within = Duration::from_secs(2);
+    let mut sink = SqsSink::new(short, "out.fifo", runtime.handle().clone()).expect("a sink");
+    // All of one key: one a batch.
+    let messages: Vec<OutgoingMessage> = (1..=40).map(|n| message(n, "a", "x")).collect();
+    let first = sink.send(&messages).expect_err("there is no time for all of them");
+    assert!(matches!(&first, SinkError::Transient { why } if why.contains("of 40 messages were accepted")), "{first}");
+    assert!((0..40).any(|_| sink.send(&messages).is_ok()), "each call sends some more");
+    let mut sent: Vec<u64> = batches(&stub).concat();
+    // One whose answer came too late is sent again.
+    sent.dedup();
+    assert_eq!(sent, (1..=40).collect::<Vec<_>>());
+}

@@ -25,6 +25,7 @@ pub fn settings(endpoint: &str, queues: &[&str]) -> SqsSettings {
         longest_delay: Duration::from_millis(200),
         operator_delay: Duration::from_millis(500),
         backlog_interval: Duration::from_millis(200),
+        send_within: SqsTimings::default().send_within,
     };
     let access_key = AccessKey { access_key_id: "test".into(), secret_access_key: "test".into(), session_token: None };
     SqsSettings {
