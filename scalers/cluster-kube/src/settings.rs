@@ -42,7 +42,7 @@ pub struct KubeSettings {
     pub log_wait: Span,
     /// Services and ConfigMaps of gangs are listed so often, to find those that nobody needs.
     pub list_every: Span,
-    /// Seconds that the containers of a pod have to end when no deadline says otherwise.
+    /// The containers of a pod have so long to end when no deadline says otherwise, or as long as its specification says, if that is more.
     pub default_grace: Span,
     /// The namespaces whose suspended Jobs and JobSets are adopted where their label names a queue.
     pub adopt: BTreeSet<String>,

@@ -1,16 +1,16 @@
 //! Nodes that nobody bought: what the engine is told of them as pods of others come and go, and what it is not told.
 
-use forebay_cluster_kube::view::{ClaimPhase, ClaimView, OwnedClaim};
+use forebay_cluster_kube::view::{ClaimPhase, ClaimView, OwnedClaim, RunStage, RunView};
 use forebay_cluster_kube::{
     EngineView, KubeCall, KubeCallId, KubeMachine, KubeObject, KubeReport, KubeResponse, KubeSettings, ObjectSelector,
-    Resource, WatchChange, WatchEvent,
+    Resource, RunId, WatchChange, WatchEvent,
 };
 use forebay_kernel::event::Event;
-use forebay_kernel::ids::NodeId;
+use forebay_kernel::ids::{Attempt, JobId, NodeId};
 use forebay_kernel::state::owned::{OwnedNode, OwnedPool};
 use forebay_kernel::units::{Mib, MilliCpu, Rate, Span, Timestamp};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
@@ -164,4 +164,81 @@ fn nodes_that_were_bought_and_nodes_that_no_pool_names_are_not_owned() {
         let (mut kube, _) = listed(&node(5, labels.clone(), json!({})), &[]);
         assert!(events(&mut kube).is_empty(), "{labels}");
     }
+}
+
+/// The owned node in one of its boots.
+fn booted(version: u64, boot: &str) -> KubeObject {
+    let KubeObject::Node(mut node) = node(version, lab(), json!({})) else { panic!("a node") };
+    node.status.node_info.boot_id = boot.to_owned();
+    KubeObject::Node(node)
+}
+
+/// A machine with a worker on the owned node whose end nobody has proven, its watch of nodes, and its call for the node's boot.
+fn held(boot: &str) -> (KubeMachine, KubeCallId, KubeCallId) {
+    let (mut first, _) = listed(&booted(5, boot), &[]);
+    let mut known = view(Some(&seen(&mut first)));
+    let runs = RunView {
+        tenant: "me".into(),
+        subject: "a".into(),
+        namespace: "jobs".into(),
+        stage: RunStage::Running,
+        workers: BTreeMap::from([(0, Some("gpu-1".to_owned()))]),
+        done: BTreeSet::new(),
+        left: BTreeSet::new(),
+        confirmed_dead: BTreeSet::new(),
+    };
+    known.runs.insert(RunId { job: JobId(1), attempt: Attempt(1) }, runs);
+    let annotations =
+        json!({"forebay.dev/effect": "j-7", "forebay.dev/worker": "job-1/1/0", "forebay.dev/instance": "gpu-1"});
+    let lost = json!({"metadata": {"name": "a-1-0-x", "namespace": "jobs", "uid": "w", "resourceVersion": "9",
+            "labels": {"forebay.dev/journal": "j"}, "annotations": annotations},
+        "spec": {"nodeName": "gpu-1", "containers": [{"name": "worker"}]}, "status": {"phase": "Failed", "reason": "NodeLost"}});
+    let mut kube = KubeMachine::new(KubeSettings::new("jobs", "forebay:1"), "j");
+    kube.begin(known);
+    for (id, call) in kube.poll(NOW) {
+        let objects = match call {
+            KubeCall::List { resource: Resource::Nodes, .. } => vec![booted(5, boot)],
+            KubeCall::List { resource: Resource::Pods, .. } => {
+                vec![KubeObject::of_json(Resource::Pods, lost.clone()).expect("a pod")]
+            }
+            _ => Vec::new(),
+        };
+        let page = KubeResponse::Page { objects, continue_token: None, resource_version: "10".into() };
+        kube.handle_response(id, page, NOW);
+    }
+    let calls = kube.poll(NOW);
+    let watches =
+        |(_, call): &&(KubeCallId, KubeCall)| matches!(call, KubeCall::Watch { resource: Resource::Nodes, .. });
+    let watch = calls.iter().find(watches).expect("nodes are watched").0;
+    let read = read_of(&calls).expect("its boot is read");
+    (kube, watch, read)
+}
+
+/// The call for the node among these.
+fn read_of(calls: &[(KubeCallId, KubeCall)]) -> Option<KubeCallId> {
+    let reads = |(_, call): &&(KubeCallId, KubeCall)| matches!(call, KubeCall::Get { resource: Resource::Nodes, .. });
+    calls.iter().find(reads).map(|(id, _)| *id)
+}
+
+#[test]
+fn another_boot_of_an_owned_node_proves_the_end_of_what_ran_there() {
+    let (mut kube, watch, read) = held("b-1");
+    kube.handle_response(read, KubeResponse::Object(Box::new(booted(5, "b-1"))), NOW);
+    let later = NOW + Span::secs(60);
+    assert_eq!(read_of(&kube.poll(later)), None, "it is known");
+    let failed = Event::RunFailed { job: JobId(1), attempt: Attempt(1), exit_code: 137, node_fault: Some(NodeId(1)) };
+    assert!(!events(&mut kube).contains(&failed), "it is held");
+    let change = WatchChange::Applied(Box::new(booted(11, "b-2")));
+    kube.handle_watch(WatchEvent { watch, change }, later);
+    let _ = kube.poll(later);
+    let events = events(&mut kube);
+    assert!(events.contains(&failed), "{events:?}");
+}
+
+#[test]
+fn a_node_that_does_not_say_its_boot_is_asked_again_after_a_pause() {
+    let (mut kube, _, read) = held("");
+    kube.handle_response(read, KubeResponse::Object(Box::new(booted(5, ""))), NOW);
+    assert_eq!(read_of(&kube.poll(Timestamp((NOW + Span::secs(30)).0 - 1))), None);
+    assert!(read_of(&kube.poll(NOW + Span::secs(30))).is_some());
 }

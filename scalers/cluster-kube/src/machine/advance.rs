@@ -104,9 +104,7 @@ impl KubeMachine {
             return;
         }
         // All or none: a gang with a node that cannot take its worker now waits, and a change of that node looks at it again.
-        let can_bind =
-            |number: &u32| gang.workers.get(number).is_some_and(|w| self.node_to_bind(w.instance.as_deref()).is_some());
-        if !unbound.iter().all(can_bind) {
+        if self.waits_for_nodes(run, gang, &unbound) {
             return;
         }
         for number in &unbound {
@@ -132,6 +130,21 @@ impl KubeMachine {
             self.reports.push(KubeReport::Waiting { worker: WorkerId { run, worker: *number }, words });
         }
         gang.waits_for_lost
+    }
+
+    /// Whether a gang waits because a node cannot take its worker now, and says of each such worker why.
+    fn waits_for_nodes(&mut self, run: RunId, gang: &mut Gang, unbound: &[u32]) -> bool {
+        let mut waits = false;
+        for number in unbound {
+            let Some(worker) = gang.workers.get_mut(number) else { continue };
+            let words = self.why_unbound(worker.instance.as_deref());
+            waits |= words.is_some();
+            if worker.waits_for != words {
+                worker.waits_for.clone_from(&words);
+                self.reports.push(KubeReport::Waiting { worker: WorkerId { run, worker: *number }, words });
+            }
+        }
+        waits
     }
 
     /// Why a gang cannot start any more: a pod of it is over, or goes.
@@ -185,6 +198,10 @@ impl KubeMachine {
             }
             let verdict = match life {
                 Life::Dead(Death::Exit(code)) if deleted => Verdict::Deleted { exit_code: *code },
+                // Its containers ended with their machine, whatever its kubelet calls that afterwards.
+                Life::Dead(Death::Exit(_)) if self.outlived_boot(worker) => {
+                    Verdict::NodeFault { node: self.claim_node(worker.instance.as_deref()) }
+                }
                 // Told to end, it ended with 0: that is no word about its work.
                 Life::Dead(Death::Completed) if deleted && !self.is_done(run, gang, *number) => {
                     Verdict::Deleted { exit_code: TERMINATED }

@@ -33,11 +33,7 @@ impl KubeMachine {
                 let name = self.gangs.get(run)?.namespace.clone();
                 Some(KubeCall::Get { resource: Resource::Namespaces, namespace: None, name })
             }
-            Task::ReadNode(id) => {
-                let instance = self.worker(*id)?.instance.clone()?;
-                let name = self.node_of.get(&instance)?.clone();
-                Some(KubeCall::Get { resource: Resource::Nodes, namespace: None, name })
-            }
+            Task::ReadNode(id) => self.read_node_call(*id),
             Task::Unfinalize(key) => self.unfinalize_call(key),
             Task::DeleteObject(run, resource) => {
                 let (namespace, name) = self.object_name(*run)?;
@@ -96,6 +92,17 @@ impl KubeMachine {
             || Some(PodKey { namespace: gang.namespace.clone(), name: gang.request.as_ref()?.pod_name(id.worker) });
         let key = known.or_else(requested)?;
         Some(KubeCall::Get { resource: Resource::Pods, namespace: Some(key.namespace), name: key.name })
+    }
+
+    /// `None`: it is proven by now what became of the worker, or its node is gone.
+    fn read_node_call(&self, id: WorkerId) -> Option<KubeCall> {
+        let gang = self.gangs.get(&id.run)?;
+        let worker = gang.workers.get(&id.worker)?;
+        if self.life(id.run, gang, worker) != Life::Unproven {
+            return None;
+        }
+        let name = self.node_of.get(worker.instance.as_ref()?)?.clone();
+        Some(KubeCall::Get { resource: Resource::Nodes, namespace: None, name })
     }
 
     fn create_object_call(&self, run: RunId, resource: Resource) -> Option<KubeCall> {

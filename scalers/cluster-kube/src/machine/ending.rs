@@ -7,6 +7,7 @@ use super::gang::{Gang, NamespaceState, Verdict};
 use super::life::{Death, Life};
 use super::{KubeMachine, KubeReport};
 use crate::names::{RunId, WorkerId};
+use crate::objects::KubePod;
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::NodeId;
 use forebay_kernel::units::{Span, Timestamp};
@@ -21,7 +22,6 @@ impl KubeMachine {
         if gang.reported.outcome.is_some() {
             return;
         }
-        let deadline = gang.stop_by.unwrap_or(now + self.settings.default_grace);
         let mut open = gang.namespace_state == NamespaceState::Asked;
         for (number, life) in lives {
             let id = WorkerId { run, worker: *number };
@@ -39,6 +39,8 @@ impl KubeMachine {
                     open = true;
                 }
                 life => {
+                    let grace = self.grace_of(gang, *number);
+                    let deadline = gang.stop_by.unwrap_or(now + grace);
                     self.delete_worker(run, gang, *number, life, deadline, now);
                     open = true;
                 }
@@ -50,6 +52,18 @@ impl KubeMachine {
         let events = self.outcome(run, gang, lives);
         self.reports.extend(events.iter().cloned().map(KubeReport::Event));
         gang.reported.outcome = Some(events);
+    }
+
+    /// How long a worker has to end where the engine has set no deadline: the time to save that its job asked for. Where another worker has failed by its
+    /// own doing, the rest has nothing to save together, and its GPUs are not held for that.
+    fn grace_of(&self, gang: &Gang, number: u32) -> Span {
+        let least = self.settings.default_grace;
+        if let Some(Verdict::Failed { .. }) = gang.verdict {
+            return least;
+        }
+        let key = gang.workers.get(&number).and_then(|worker| worker.pod.as_ref());
+        let own = key.and_then(|key| self.pods.get(key)).and_then(KubePod::grace);
+        own.map_or(least, |own| own.max(least))
     }
 
     fn outcome(&self, run: RunId, gang: &Gang, lives: &BTreeMap<u32, Life>) -> Vec<Event> {

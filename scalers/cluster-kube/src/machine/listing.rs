@@ -269,10 +269,12 @@ impl KubeMachine {
 
     pub(super) fn watch_event(&mut self, event: WatchEvent, now: Timestamp) {
         let Some(resource) = self.listings.watched_by(event.watch) else { return };
+        if let WatchChange::Applied(_) | WatchChange::Deleted(_) | WatchChange::Bookmark { .. } = &event.change {
+            self.watch_works(resource);
+        }
         let listing = self.listings.of(resource);
         match event.change {
             WatchChange::Applied(object) => {
-                listing.failures = 0;
                 listing.resource_version.clone_from(&object.metadata().resource_version);
                 match *object {
                     KubeObject::Pod(pod) => self.see_pod(pod),
@@ -283,7 +285,6 @@ impl KubeMachine {
                 }
             }
             WatchChange::Deleted(object) => {
-                listing.failures = 0;
                 listing.resource_version.clone_from(&object.metadata().resource_version);
                 match *object {
                     KubeObject::Pod(pod) => self.forget_pod(&PodKey::of(&pod.metadata), Some(pod)),
@@ -294,7 +295,6 @@ impl KubeMachine {
                 }
             }
             WatchChange::Bookmark { resource_version } => {
-                listing.failures = 0;
                 listing.resource_version = resource_version;
             }
             WatchChange::Ended => {
@@ -311,6 +311,14 @@ impl KubeMachine {
                 self.report_failure(&Task::Watch(resource), failures, &error);
                 self.agenda.plan(Task::Watch(resource), now + delay);
             }
+        }
+    }
+
+    /// A watch delivers. Watches have no responses that would say so.
+    fn watch_works(&mut self, resource: Resource) {
+        let failed = std::mem::take(&mut self.listings.of(resource).failures) > 0;
+        if failed && self.listings.by_resource.values().all(|listing| listing.failures == 0) {
+            self.recovered(Task::Watch(resource).operation());
         }
     }
 

@@ -31,9 +31,14 @@ impl KubeMachine {
         self.nodes.insert(name.clone(), node);
         self.owned_changed(&name);
         self.measure_node(&name);
+        let owned = self.is_owned_claim(&name);
         if let Some(instance) = instance {
-            self.node_of.insert(instance.clone(), name);
+            self.node_of.insert(instance.clone(), name.clone());
             self.instance_changed(&instance);
+        }
+        // Workers name an owned node by its name, whatever its provider calls it.
+        if owned {
+            self.instance_changed(&name);
         }
     }
 
@@ -69,6 +74,30 @@ impl KubeMachine {
         let node = self.nodes.get(self.node_of.get(instance)?)?;
         let open = node.is_ready() && !node.spec.unschedulable && !node.metadata.is_deleting();
         (open && self.has_claim(instance) && !self.drains.contains_key(instance)).then_some(node)
+    }
+
+    /// Why a worker cannot be bound to its node now. `None`: it can.
+    pub(super) fn why_unbound(&self, instance: Option<&str>) -> Option<String> {
+        if self.node_to_bind(instance).is_some() {
+            return None;
+        }
+        let Some(instance) = instance else { return Some("the engine knows no instance for this worker".to_owned()) };
+        let Some(node) = self.node_of.get(instance).and_then(|name| self.nodes.get(name)) else {
+            return Some(format!(
+                "the cluster has no node of {instance}, and the whole gang waits for it: look at the kubelet there"
+            ));
+        };
+        let name = &node.metadata.name;
+        let why = if self.drains.contains_key(instance) || !self.has_claim(instance) {
+            "is given back".to_owned()
+        } else if node.metadata.is_deleting() {
+            "is being deleted".to_owned()
+        } else if !node.is_ready() {
+            "is not ready: look at its kubelet".to_owned()
+        } else {
+            format!("is cordoned: `kubectl uncordon {name}` lets it start")
+        };
+        Some(format!("the whole gang waits for node {name}, which {why}"))
     }
 
     /// Reports that a booting node can take work, after its start-up taint was removed.

@@ -8,7 +8,9 @@ use super::agenda::PodKey;
 use super::gang::{Gang, Vanished, Worker};
 use super::life::{Death, Life, death_by_kubelet, disruption, has_started, waits_for};
 use crate::adoption::LABEL_ADOPTED;
-use crate::names::{ANNOTATION_BARRIER, ANNOTATION_INSTANCE, ANNOTATION_WORKER, BARRIER_OPEN, RunId, WorkerId};
+use crate::names::{
+    ANNOTATION_BARRIER, ANNOTATION_BOOT, ANNOTATION_INSTANCE, ANNOTATION_WORKER, BARRIER_OPEN, RunId, WorkerId,
+};
 use crate::objects::{KubeNode, KubePod, ObjectMeta};
 use forebay_kernel::storage::ForeignId;
 
@@ -212,6 +214,15 @@ impl KubeMachine {
         let Some(boot) = &worker.last_boot else { return false };
         let node = worker.instance.as_ref().and_then(|instance| self.nodes.get(self.node_of.get(instance)?));
         node.is_some_and(|node| !node.status.node_info.boot_id.is_empty() && node.status.node_info.boot_id != *boot)
+    }
+
+    /// Whether the node of a worker was started again since its pod was bound.
+    pub(super) fn outlived_boot(&self, worker: &Worker) -> bool {
+        let pod = worker.pod.as_ref().and_then(|key| self.pods.get(key));
+        let bound_in = pod.and_then(|pod| pod.metadata.annotation(ANNOTATION_BOOT)).unwrap_or_default();
+        let node = worker.instance.as_ref().and_then(|instance| self.nodes.get(self.node_of.get(instance)?));
+        let boot = node.map(|node| node.status.node_info.boot_id.as_str()).unwrap_or_default();
+        !bound_in.is_empty() && !boot.is_empty() && bound_in != boot
     }
 
     /// Whether the pod of a worker is being deleted.

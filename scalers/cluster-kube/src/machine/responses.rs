@@ -39,11 +39,24 @@ impl KubeMachine {
                 if !matches!(response, KubeResponse::Refused(_)) {
                     self.no_role_since.remove(task.operation());
                 }
-                if self.failures.remove(task.operation()).is_some() {
-                    self.reports.push(KubeReport::Recovered { operation: task.operation() });
+                if !self.still_denied(&task, &response) {
+                    self.recovered(task.operation());
                 }
                 self.answered(task, response, now);
             }
+        }
+    }
+
+    /// Whether an operation is denied for the reason for which it was reported to fail.
+    fn still_denied(&self, task: &Task, response: &KubeResponse) -> bool {
+        let KubeResponse::Refused(error) = response else { return false };
+        error.class == KubeErrorClass::Denied && self.failures.get(task.operation()) == Some(&error.reason)
+    }
+
+    /// An operation works again, if it was reported to fail.
+    pub(super) fn recovered(&mut self, operation: &'static str) {
+        if self.failures.remove(operation).is_some() {
+            self.reports.push(KubeReport::Recovered { operation });
         }
     }
 
@@ -108,7 +121,7 @@ impl KubeMachine {
             Task::Read(id) => self.read(id, response, now),
             Task::ReadObject(run, resource) => self.object_read(run, resource, response),
             Task::ReadNamespace(run) => self.namespace_read(run, &response),
-            Task::ReadNode(id) => self.node_read(id, response),
+            Task::ReadNode(id) => self.node_read(id, response, now),
             Task::Bind(id) => self.bound(id, response, now),
             Task::OpenBarrier(run) => self.barrier_opened(run, response),
             Task::TellWorker(id) => self.changed_pod(id, response, now),
@@ -137,7 +150,7 @@ impl KubeMachine {
             self.reports.push(KubeReport::Refused { run, words: error.to_string() });
             self.agenda.plan(Task::ReadNamespace(run), now);
         } else {
-            self.refuse(run, &mut gang, error.to_string());
+            self.refuse(run, &mut gang, refusal(error));
         }
         self.gangs.insert(run, gang);
         self.changed.insert(run);
@@ -152,9 +165,13 @@ impl KubeMachine {
                     self.see_pod(pod);
                 }
             }
-            KubeResponse::Refused(error) if error.class == KubeErrorClass::Denied => {
+            KubeResponse::Refused(error) if refuses_creation(&error) => {
                 // An earlier call may have created it: the end of the gang finds out.
                 self.deny(id.run, &error, now);
+            }
+            // What it is counted in has changed meanwhile, such as a quota: at once it might again.
+            KubeResponse::Refused(error) if error.class == KubeErrorClass::Conflict => {
+                self.agenda.plan(Task::Read(id), now + self.rates.delay(0));
             }
             // It exists, or nothing is known of it: it is read.
             _ => self.agenda.plan(Task::Read(id), now),
@@ -314,7 +331,10 @@ impl KubeMachine {
         self.changed.insert(run);
         match response {
             KubeResponse::Object(object) => self.see_object(resource, object.metadata()),
-            KubeResponse::Refused(error) if error.class == KubeErrorClass::Denied => self.deny(run, &error, now),
+            KubeResponse::Refused(error) if refuses_creation(&error) => self.deny(run, &error, now),
+            KubeResponse::Refused(error) if error.class == KubeErrorClass::Conflict => {
+                self.agenda.plan(Task::CreateObject(run, resource), now + self.rates.delay(0));
+            }
             // Not read: whoever may read a Secret may read all of them. Its name has the hash of our decision, so it is of an earlier call.
             KubeResponse::Refused(error) if resource == Resource::Secrets && error.class == KubeErrorClass::Exists => {
                 if let Some(gang) = self.gangs.get_mut(&run) {
@@ -374,19 +394,22 @@ impl KubeMachine {
     }
 
     /// What may run of a worker runs in this boot of its node.
-    fn node_read(&mut self, id: WorkerId, response: KubeResponse) {
+    fn node_read(&mut self, id: WorkerId, response: KubeResponse, now: Timestamp) {
         let KubeResponse::Object(object) = response else { return };
         let KubeObject::Node(node) = *object else { return };
-        let boot = node.status.node_info.boot_id.clone();
-        if let Some(worker) = self.worker(id)
-            && worker.instance.as_deref() == node.instance()
-            && worker.last_boot.is_none()
-            && !boot.is_empty()
-        {
-            worker.last_boot = Some(boot);
-        }
+        let (name, boot) = (node.metadata.name.clone(), node.status.node_info.boot_id.clone());
         self.see_node(node);
         self.changed.insert(id.run);
+        // An owned node is known by its name, and may have no instance.
+        let instance = self.worker(id).and_then(|worker| worker.instance.clone());
+        let of_worker = instance.is_some_and(|instance| self.node_of.get(&instance) == Some(&name));
+        let Some(worker) = self.worker(id).filter(|worker| worker.last_boot.is_none()) else { return };
+        if of_worker && !boot.is_empty() {
+            worker.last_boot = Some(boot);
+        } else {
+            // It does not say its boot, or is another node by now.
+            self.agenda.plan(Task::ReadNode(id), now + DENIED_AGAIN);
+        }
     }
 
     fn node_cordoned(&mut self, instance: String, response: KubeResponse, now: Timestamp) {
@@ -423,4 +446,17 @@ impl KubeMachine {
             _ => {}
         }
     }
+}
+
+/// Whether the API server will not create an object, and repeating does not help: for a namespace that is not there it says `NotFound`.
+fn refuses_creation(error: &KubeError) -> bool {
+    matches!(error.class, KubeErrorClass::Denied | KubeErrorClass::NotFound)
+}
+
+/// Kubernetes' words, with what to do where they do not say it.
+fn refusal(error: &KubeError) -> String {
+    if error.class == KubeErrorClass::NotFound && error.message.starts_with("namespaces ") {
+        return format!("{error}: create it, or give the queue another one under `kubernetes.namespaces`");
+    }
+    error.to_string()
 }

@@ -2,6 +2,7 @@
 
 use super::ObjectMeta;
 use super::quantity::milli;
+use forebay_kernel::units::Span;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -30,6 +31,9 @@ pub struct PodSpec {
     /// The Service that gives it a name in DNS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subdomain: Option<String>,
+    /// Seconds that its containers have to end once it is deleted. Less than 1 is 1 to Kubernetes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub termination_grace_period_seconds: Option<i64>,
     /// The containers.
     pub containers: Vec<PodContainer>,
     /// The containers that run before these, those with `restartPolicy: Always` beside them too.
@@ -197,6 +201,13 @@ impl KubePod {
         let together = containers.fold(sidecars, u64::saturating_add).max(largest);
         let whole = self.spec.resources.requests.get(resource).map(|text| milli(text).1);
         whole.unwrap_or(together).saturating_add(of(&self.spec.overhead))
+    }
+
+    /// How long its containers have to end once it is deleted, by its specification.
+    #[must_use]
+    pub fn grace(&self) -> Option<Span> {
+        let seconds = self.spec.termination_grace_period_seconds?;
+        Some(Span::secs(u64::try_from(seconds).unwrap_or(0).max(1)))
     }
 
     /// Whether its phase is final.

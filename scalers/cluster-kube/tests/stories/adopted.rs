@@ -234,3 +234,30 @@ fn a_pod_that_is_gone_without_its_kubelets_word_holds_its_attempt_until_an_opera
     kube.handle_state(known(Some((stopping, &[0]))));
     assert!(over(&mut kube), "the operator's word");
 }
+
+#[test]
+fn the_time_to_start_does_not_count_while_images_are_pulled() {
+    let own = effect(1, 160);
+    let waiting = |version: u64, reason: &str| {
+        let KubeObject::Pod(mut pod) = pod(&own, version) else { unreachable!("a pod") };
+        let state = json!({"waiting": {"reason": reason}});
+        pod.status = serde_json::from_value(
+            json!({"phase": "Pending", "containerStatuses": [{"name": "worker", "state": state}]}),
+        )
+        .unwrap();
+        KubeObject::Pod(pod)
+    };
+    let starting = known(Some((RunStage::Starting, &[])));
+    let (mut kube, watches, _) = listed(starting, &[job(&own, 9, false), waiting(9, "ContainerCreating")]);
+    let refused = |kube: &mut KubeMachine, now: Timestamp| {
+        pending(kube, now);
+        kube.take_reports().iter().any(|report| matches!(report, KubeReport::Refused { .. }))
+    };
+    let later = NOW + Span::mins(30);
+    assert!(!refused(&mut kube, NOW) && !refused(&mut kube, later));
+    // From here on its images are there.
+    let change = WatchChange::Applied(Box::new(waiting(20, "CreateContainerConfigError")));
+    kube.handle_watch(WatchEvent { watch: watches[&Resource::Pods], change }, later);
+    assert!(!refused(&mut kube, later));
+    assert!(refused(&mut kube, later + Span::mins(10)));
+}

@@ -1,6 +1,8 @@
 //! Stories of single nodes and gangs: a drain while a pod binds, a node that gets ready, a name that is taken, a kubelet that refuses.
 
 mod adopted;
+mod endings;
+mod outages;
 mod strangers;
 
 use forebay_cluster_kube::request::WorkerRequest;

@@ -69,7 +69,7 @@ struct AdoptedRun {
     waits_for_lost: bool,
     /// Its controller was seen to act on the start: what it says of a suspension since then is about this one.
     resumed: bool,
-    /// Since when it is unsuspended and has not started.
+    /// Since when it is unsuspended, pulls no images, and has not started.
     waits_since: Option<Timestamp>,
     /// Since when it is suspended for its end.
     stopped_since: Option<Timestamp>,

@@ -4,7 +4,7 @@
 //! saw go without its kubelet's word is held until its node is gone or has booted anew.
 
 use crate::machine::agenda::PodKey;
-use crate::machine::life::{Death, death_by_kubelet, has_ended, has_started, waits_for};
+use crate::machine::life::{Death, death_by_kubelet, has_ended, has_started, is_preparing, waits_for};
 use crate::machine::{KubeMachine, KubeReport};
 use crate::names::{LABEL_ATTEMPT, LABEL_JOB, LABEL_JOURNAL, RunId, WorkerId};
 use crate::objects::{KubePod, ObjectMeta};
@@ -27,6 +27,19 @@ pub(super) struct AdoptedPod {
 pub(super) struct Ghost {
     pub instance: String,
     pub boot: String,
+}
+
+/// How far the pods of an attempt are.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// Those that have started and go on.
+    pub working: u64,
+    /// Those of all attempts that have completed.
+    pub completed: u64,
+    /// What one of them waits for.
+    pub waits: Option<String>,
+    /// Whether one pulls its images, or its init containers run.
+    pub prepares: bool,
 }
 
 /// Whose a pod is, by its labels.
@@ -124,19 +137,23 @@ impl KubeMachine {
         !self.has_claim(&ghost.instance) || (!boot.is_empty() && boot != ghost.boot)
     }
 
-    /// How many pods of an attempt have started and go on, how many of all attempts have completed, and what one of them waits for.
-    pub(super) fn progress(&self, uid: &str, run: RunId) -> (u64, u64, Option<String>) {
-        let (mut working, mut completed, mut waits) = (0, 0, None);
+    /// How far the pods of an attempt are.
+    pub(super) fn progress(&self, uid: &str, run: RunId) -> Progress {
+        let mut progress = Progress::default();
         for known in self.pods_of(uid, run.job) {
-            if known.pod.status.phase == "Succeeded" {
-                completed += 1;
-            } else if known.attempt == run.attempt && !known.pod.metadata.is_deleting() && has_started(&known.pod) {
-                working += 1;
+            let pod = &known.pod;
+            if pod.status.phase == "Succeeded" {
+                progress.completed += 1;
+            } else if known.attempt == run.attempt && !pod.metadata.is_deleting() && has_started(pod) {
+                progress.working += 1;
             } else if known.attempt == run.attempt {
-                waits = waits.or_else(|| waits_for(&known.pod));
+                // One that finds no room has no containers either, and prepares nothing.
+                let over = pod.metadata.is_deleting() || pod.is_terminal();
+                progress.prepares |= pod.spec.node_name.is_some() && !over && is_preparing(pod);
+                progress.waits = progress.waits.or_else(|| waits_for(pod));
             }
         }
-        (working, completed, waits)
+        progress
     }
 
     /// The exit code with which a container of an attempt failed.

@@ -2,6 +2,7 @@
 
 use super::Verdict;
 use super::news::News;
+use super::pods::Progress;
 use crate::adoption::{Demand, WorkloadEnd, submission};
 use crate::machine::agenda::Task;
 use crate::machine::{KubeMachine, KubeReport};
@@ -170,20 +171,25 @@ impl KubeMachine {
             return Step::Wait;
         }
         let Some(workload) = self.adoptions.workloads.get(uid) else { return Step::Wait };
-        let (working, completed, waits) = self.progress(uid, run);
+        let Progress { working, completed, waits, prepares } = self.progress(uid, run);
         let workers = workload.demand(&self.settings).map_or(u64::MAX, |demand| u64::from(demand.workers));
         if working + workload.succeeded().unwrap_or(completed) >= workers {
             return Step::Started;
         }
         let timeout = self.settings.start_timeout;
         let Some(known) = self.adoptions.runs.get_mut(&run) else { return Step::Wait };
+        // As with gangs, the time counts from when the images are there; how long these may take, the policy says.
+        if prepares {
+            known.waits_since = None;
+            return Step::Wait;
+        }
         let due = *known.waits_since.get_or_insert(now) + timeout;
         if now < due {
             return Step::WaitUntil(due);
         }
         let why = waits.map_or_else(String::new, |waits| format!(": {waits}"));
         Step::Refuse(format!(
-            "{working} of {workers} pods had started {} s after it was unsuspended{why}",
+            "{working} of {workers} pods had started {} s after it was unsuspended and its images were there{why}",
             timeout.0 / 1000
         ))
     }
