@@ -17,12 +17,6 @@ use forebay_kernel::ids::JobId;
 use forebay_kernel::units::Timestamp;
 use forebay_wire::document::views::JobView;
 use std::sync::Arc;
-use tokio::sync::Semaphore;
-use tokio::task::JoinError;
-
-/// Reads of the archive at once, over all callers. They take turns at one connection: with more, they would only hold threads that others
-/// need. Those beyond wait here, in order.
-static READS: Semaphore = Semaphore::const_new(4);
 
 /// A finished job that was found in the archive.
 pub(super) struct FoundInArchive {
@@ -36,41 +30,29 @@ pub(super) struct FoundInArchive {
     pub view: JobView,
 }
 
-/// Reads the archive where that may block.
-pub(super) async fn read<T, F>(api: &Api, read: F) -> Result<T, ApiError>
+/// Reads the archive where that may block, in the turn of whoever asks.
+pub(super) async fn read<T, F>(api: &Api, who: &Who, read: F) -> Result<T, ApiError>
 where
     T: Send + 'static,
     F: FnOnce(&ArchiveReader) -> Result<T, JournalError> + Send + 'static,
 {
     let archive = Arc::clone(&api.archive);
-    let done = in_turn(move || read(&archive)).await;
+    let done = api.room.read(who).await?.spend(move || read(&archive)).await;
     let failed =
         |why: String| ApiError::new(500, "Archive", why, "see the controller's log, then `forebay journal verify`");
     done.map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))
 }
 
-/// Does something that blocks, when it is its turn.
-async fn in_turn<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
-    // It is never closed.
-    let turn = READS.acquire().await.ok();
-    tokio::task::spawn_blocking(move || {
-        // The thread goes on although whoever asked goes away.
-        let _turn = turn;
-        read()
-    })
-    .await
-}
-
 /// The last job of a subject in the caller's tenant. `None`: the archive has none that this caller may see.
 pub(super) async fn of_subject(api: &Api, who: &Arc<Who>, name: &str) -> Result<Option<FoundInArchive>, ApiError> {
     let (asked, tenant) = (name.to_owned(), who.caller.tenant.clone());
-    let found = read(api, move |archive| archive.finished_by_subject(&tenant, &asked)).await?;
+    let found = read(api, who, move |archive| archive.finished_by_subject(&tenant, &asked)).await?;
     seen(api, who, found).await
 }
 
 /// The job of a number. `None`: the archive has none that this caller may see.
 pub(super) async fn of_number(api: &Api, who: &Arc<Who>, id: JobId) -> Result<Option<FoundInArchive>, ApiError> {
-    let found = read(api, move |archive| archive.finished(id)).await?;
+    let found = read(api, who, move |archive| archive.finished(id)).await?;
     seen(api, who, found).await
 }
 
@@ -87,35 +69,4 @@ async fn seen(api: &Api, who: &Arc<Who>, found: Option<ArchivedJob>) -> Result<O
         })
     };
     api.ask(who, ask).await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::mpsc::channel;
-
-    #[test]
-    fn a_read_whose_asker_went_away_keeps_its_turn_and_those_beyond_wait() {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
-        let (begun, begins) = channel();
-        let gates: Vec<_> = (0..6)
-            .map(|number| {
-                let (open, gate) = channel::<()>();
-                let begun = begun.clone();
-                let asked = runtime.spawn(in_turn(move || {
-                    begun.send(number).unwrap();
-                    let _ = gate.recv();
-                }));
-                (open, asked)
-            })
-            .collect();
-        let first: Vec<u32> = begins.iter().take(4).collect();
-        assert_eq!(READS.available_permits(), 0);
-        for number in &first {
-            gates[*number as usize].1.abort();
-        }
-        assert_eq!(READS.available_permits(), 0, "their threads are still at it");
-        drop(gates);
-        assert_eq!(begins.iter().take(2).count(), 2, "the others have their turn");
-    }
 }

@@ -11,7 +11,8 @@
 use super::Api;
 use super::audit::Known;
 use super::error::ApiError;
-use crate::cluster::agent_tokens::{AUDIENCE, ReviewRefusal};
+use super::listen::{PeerAddress, peer};
+use crate::cluster::agent_tokens::{AUDIENCE, ReviewRefusal, TokenSender};
 use crate::config::tokens::{Role, Who};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -113,7 +114,7 @@ async fn by_account(api: &Api, parts: &Parts) -> Option<Result<Arc<Who>, ApiErro
     if api.tokens.is_empty() || api.tokens.find(&sent).is_some() {
         return None;
     }
-    Some(agents.find(&sent).await.map_err(|refusal| match refusal {
+    Some(agents.find(&sent, sender(api, parts)).await.map_err(|refusal| match refusal {
         ReviewRefusal::Unknown(why) => {
             let message = format!("this service account's token is not known here: {why}");
             let remedy = format!(
@@ -127,6 +128,12 @@ async fn by_account(api: &Api, parts: &Parts) -> Option<Result<Arc<Who>, ApiErro
             ApiError::new(503, "ReviewFailed", message, remedy).retry_after(5)
         }
     }))
+}
+
+/// From where a request came, as far as the network tells.
+fn sender(api: &Api, parts: &Parts) -> TokenSender {
+    let from = parts.extensions.get::<PeerAddress>().map(|from| from.0);
+    from.filter(|from| !api.proxies.contains(from)).map_or(TokenSender::Many, |from| TokenSender::Peer(peer(from)))
 }
 
 fn identify(api: &Api, parts: &Parts, by: By, role: Role) -> Result<Arc<Who>, ApiError> {

@@ -1,10 +1,12 @@
 //! `GET /v1/cost` and `GET /v1/cost/focus`: the bill, of everything for operators, else of the jobs that a caller may see.
 //!
 //! ```text
-//! engine (driver's thread): position, open charges -> journal (blocking thread): charges before it -> what may this caller see? -> rows
+//! engine (driver's thread): position, open charges -> journal (blocking thread): charges before it -> all charges (blocking thread)
+//!   -> what may this caller see? (driver's thread) -> rows (blocking thread)
 //! ```
 //!
-//! Never: another's jobs or nobody's time to who is no operator; a read of the disk on the driver's thread.
+//! Never: another's jobs or nobody's time to who is no operator; a read of the disk on the driver's thread; the sums of a bill on a thread that
+//! serves connections, or before another caller has its turn.
 
 use super::Api;
 use super::archive;
@@ -12,9 +14,11 @@ use super::auth::Reader;
 use super::error::ApiError;
 use super::find::{Name, Place, find_anywhere};
 use super::jobs::query;
+use super::rows::not_read;
 use crate::config::tokens::Who;
 use crate::cost::{
-    BalanceCheck, BillScope, CostBasis, CostBy, CostRange, CostSubset, Slots, focus_csv, job_cost, scoped_bill,
+    BalanceCheck, BillScope, CostBasis, CostBy, CostRange, CostSubset, Slots, Unbalanced, focus_csv, job_cost,
+    scoped_bill,
 };
 use crate::document::write;
 use crate::journal::{SpendQuery, SpendRead, SpendTotals};
@@ -23,12 +27,12 @@ use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::header;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use forebay_engine::engine::Engine;
 use forebay_kernel::ids::JobId;
 use forebay_kernel::state::billing::{BilledJob, LedgerSlot, QUARTER_MS};
 use forebay_kernel::units::{HOUR_MS, Timestamp};
-use forebay_wire::document::cost::{CostDocument, JobCost};
+use forebay_wire::document::cost::JobCost;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -77,7 +81,7 @@ pub(super) async fn cost(
     State(api): State<Api>,
     Reader(who): Reader,
     asked: Result<Query<Vec<(String, String)>>, QueryRejection>,
-) -> Result<Json<CostDocument>, ApiError> {
+) -> Result<Response, ApiError> {
     let CostQuery { by, range, spread, of } = CostQuery::read(query(asked)?, |_, _| false)?;
     let by: CostBy = by.as_deref().unwrap_or("queue").parse().map_err(bad)?;
     if spread && !of.is_empty() {
@@ -90,7 +94,8 @@ pub(super) async fn cost(
         return Err(ApiError::new(403, "RoleMissing", "what was nobody's is for operators to see", remedy));
     }
     let VisibleCharges { basis, charges, jobs, .. } = charges_of(&api, &who, |_| range.clone()).await?;
-    scoped_bill(&by, &scope, basis, charges, &jobs).map(Json).map_err(bad)
+    let write = move || scoped_bill(&by, &scope, basis, charges, &jobs).map(|bill| Json(bill).into_response());
+    computed(&api, &who, write).await?.map_err(bad)
 }
 
 /// The bill as a FOCUS dataset in CSV.
@@ -101,7 +106,17 @@ pub(super) async fn focus(
 ) -> Result<impl IntoResponse, ApiError> {
     let range: CostRange = query(asked)?;
     let VisibleCharges { basis, charges, jobs, .. } = charges_of(&api, &who, |_| range.clone()).await?;
-    Ok(([(header::CONTENT_TYPE, "text/csv; charset=utf-8")], focus_csv(&basis, &charges, &jobs)))
+    let text = computed(&api, &who, move || focus_csv(&basis, &charges, &jobs)).await?;
+    Ok(([(header::CONTENT_TYPE, "text/csv; charset=utf-8")], text))
+}
+
+/// Computes something of a bill on a thread that may take its time, in the turn of whoever asks.
+async fn computed<R: Send + 'static>(
+    api: &Api,
+    who: &Who,
+    compute: impl FnOnce() -> R + Send + 'static,
+) -> Result<R, ApiError> {
+    api.room.bill(who).await?.spend(compute).await.map_err(not_read)
 }
 
 /// What a caller may see of a bill, at one position.
@@ -123,19 +138,24 @@ pub(super) async fn charges_of(
     range: impl Fn(&CostBasis) -> CostRange + Send + Sync,
 ) -> Result<VisibleCharges, ApiError> {
     for _ in 0..TRIES {
-        let basis = api.handle.query_async(|engine, _| CostBasis::of(engine.state())).await?;
+        let basis = api.ask(who, |engine, _| CostBasis::of(engine.state())).await?;
         let range = range(&basis);
         let slots = range.slots(&basis).map_err(bad)?;
         let asked = SpendQuery { from: slots.from, to: slots.to, upto: basis.upto, job: None };
-        let SpendRead::Found { charges, jobs } = archive::read(api, move |archive| archive.spend(&asked)).await? else {
+        let SpendRead::Found { charges, jobs } = archive::read(api, who, move |archive| archive.spend(&asked)).await?
+        else {
             continue;
         };
         let whole = if range.is_all() { BalanceCheck::Checked } else { BalanceCheck::NotRead };
-        let unbalanced = |e: crate::cost::Unbalanced| {
+        let complete = move || -> Result<CompleteCharges, Unbalanced> {
+            let (charges, jobs) = basis.complete(charges, jobs, &slots, whole)?;
+            Ok(CompleteCharges { basis: basis.within(&slots), charges, jobs })
+        };
+        let unbalanced = |e: Unbalanced| {
             ApiError::new(500, "Unbalanced", e.to_string(), "run `forebay journal verify` on a copy of the folder")
         };
-        let (charges, jobs) = basis.complete(charges, jobs, &slots, whole).map_err(unbalanced)?;
-        let (basis, charges) = visible(api, who, basis.within(&slots), charges, &jobs).await?;
+        let complete = computed(api, who, complete).await?.map_err(unbalanced)?;
+        let CompleteCharges { basis, charges, jobs } = visible(api, who, complete).await?;
         return Ok(VisibleCharges { range, basis, charges, jobs });
     }
     Err(passed())
@@ -164,16 +184,19 @@ pub(super) async fn of_job(
     // Slots are quarters, halves or hours: the hour before it was submitted has whatever it was charged first.
     let from = LedgerSlot(u32::try_from(arrival.0.saturating_sub(HOUR_MS) / QUARTER_MS).unwrap_or(0));
     for _ in 0..TRIES {
-        let basis = api.handle.query_async(|engine, _| CostBasis::of(engine.state())).await?;
+        let basis = api.ask(&who, |engine, _| CostBasis::of(engine.state())).await?;
         let asked = SpendQuery { from, job: Some(id), ..SpendQuery::all(basis.upto) };
-        let SpendRead::Found { charges, jobs } = archive::read(&api, move |archive| archive.spend(&asked)).await?
+        let SpendRead::Found { charges, jobs } =
+            archive::read(&api, &who, move |archive| archive.spend(&asked)).await?
         else {
             continue;
         };
-        let complete = basis.complete(charges, jobs, &Slots::ALL, BalanceCheck::NotRead);
-        let unbalanced = |e: crate::cost::Unbalanced| ApiError::new(500, "Unbalanced", e.to_string(), "report this");
-        let (charges, _) = complete.map_err(unbalanced)?;
-        return Ok(Json(job_cost(&basis, id, &charges)));
+        let cost = move || -> Result<JobCost, Unbalanced> {
+            let (charges, _) = basis.complete(charges, jobs, &Slots::ALL, BalanceCheck::NotRead)?;
+            Ok(job_cost(&basis, id, &charges))
+        };
+        let unbalanced = |e: Unbalanced| ApiError::new(500, "Unbalanced", e.to_string(), "report this");
+        return computed(&api, &who, cost).await?.map(Json).map_err(unbalanced);
     }
     Err(passed())
 }
@@ -186,31 +209,50 @@ pub(super) fn bad(fault: impl std::error::Error) -> ApiError {
     ApiError::bad("BadQuery", fault.to_string(), "see docs/BILLING.md")
 }
 
-/// What a caller may see of a bill: operators all of it, others the jobs that they may see.
-async fn visible(
-    api: &Api,
-    who: &Arc<Who>,
+/// All charges of a range, whoever may see them.
+struct CompleteCharges {
     basis: CostBasis,
-    mut charges: SpendTotals,
-    jobs: &BTreeMap<JobId, BilledJob>,
-) -> Result<(CostBasis, SpendTotals), ApiError> {
-    if who.operates() {
-        return Ok((basis, charges));
+    charges: SpendTotals,
+    jobs: BTreeMap<JobId, BilledJob>,
+}
+
+/// Who submitted a job, and to which queue: by these a caller may see it or not.
+type Submitted = (String, String);
+
+impl CompleteCharges {
+    /// Who submitted the jobs of a caller's tenant, and to which queues.
+    fn submitted(&self, who: &Who) -> BTreeSet<Submitted> {
+        let own = self.jobs.values().filter(|job| job.tenant == who.caller.tenant);
+        own.map(|job| (job.principal.clone(), job.queue.clone())).collect()
     }
-    let own = jobs.values().filter(|job| job.tenant == who.caller.tenant);
-    let pairs: BTreeSet<(String, String)> = own.map(|job| (job.principal.clone(), job.queue.clone())).collect();
+
+    /// What is of the jobs of a caller's tenant that were submitted like this, and nothing of nobody's.
+    fn seen(self, who: &Who, may: &BTreeSet<Submitted>) -> CompleteCharges {
+        let CompleteCharges { basis, mut charges, jobs } = self;
+        let sees = |id: JobId| {
+            let job = jobs.get(&id).filter(|job| job.tenant == who.caller.tenant);
+            job.is_some_and(|job| may.contains(&(job.principal.clone(), job.queue.clone())))
+        };
+        charges.retain(|key, _| key.job.is_some_and(sees));
+        CompleteCharges { basis: basis.without_earlier(), charges, jobs }
+    }
+}
+
+/// What a caller may see of a bill: operators all of it, others the jobs that they may see.
+async fn visible(api: &Api, who: &Arc<Who>, complete: CompleteCharges) -> Result<CompleteCharges, ApiError> {
+    if who.operates() {
+        return Ok(complete);
+    }
+    let caller = Arc::clone(who);
+    let submitted = move || (complete.submitted(&caller), complete);
+    let (submitted, complete) = computed(api, who, submitted).await?;
     let caller = Arc::clone(who);
     let may = move |engine: &Engine, _: &_| {
         let state = engine.state();
-        let sees =
-            |(submitter, queue): &(String, String)| state.may_act_for(&caller.caller.principal, submitter, queue);
-        pairs.into_iter().filter(sees).collect::<BTreeSet<_>>()
+        let sees = |(submitter, queue): &Submitted| state.may_act_for(&caller.caller.principal, submitter, queue);
+        submitted.into_iter().filter(sees).collect::<BTreeSet<_>>()
     };
-    let may = api.handle.query_async(may).await?;
-    let sees = |id: JobId| {
-        let job = jobs.get(&id).filter(|job| job.tenant == who.caller.tenant);
-        job.is_some_and(|job| may.contains(&(job.principal.clone(), job.queue.clone())))
-    };
-    charges.retain(|key, _| key.job.is_some_and(sees));
-    Ok((basis.without_earlier(), charges))
+    let may = api.ask(who, may).await?;
+    let caller = Arc::clone(who);
+    computed(api, who, move || complete.seen(&caller, &may)).await
 }

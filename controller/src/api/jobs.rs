@@ -194,12 +194,16 @@ pub(super) async fn cancel(
         ));
     }
     if !before.terminal {
+        let asked = move |engine: &Engine, _: &_| engine.state().job(id).is_some_and(|(row, _)| row.cancel_asked);
+        let again = api.ask(&who, asked).await?;
         // Without a time: it is for the job that was just looked at.
         let what = json!({ "job": id.to_string(), "tenant": tenant, "subject": subject, "queue": before.job.queue });
         let cancel = Event::JobCancelled { tenant, subject, by: who.caller.asks_as(), sent: None };
         let taken = durable(&api, &who.name, vec![(cancel, None)]).await?;
         let after = look(&api, &who, id).await?;
-        if taken.outcomes.first() != Some(&ItemOutcome::Ignored) || after.job.phase == JobPhase::Cancelled {
+        let cancels = taken.outcomes.first() != Some(&ItemOutcome::Ignored) || after.job.phase == JobPhase::Cancelled;
+        // Where it was asked for before, this one has done nothing.
+        if cancels && !again {
             return Ok((StatusCode::ACCEPTED, Some(Act { name: "cancel", what }), Json(after)));
         }
     }

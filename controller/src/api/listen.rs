@@ -114,7 +114,7 @@ pub(super) fn part(of: &Shares, from: IpAddr, amount: usize, proxies: &[IpAddr])
 }
 
 /// Who counts as one peer: an address, and of IPv6 the network that one machine has.
-fn peer(from: IpAddr) -> IpAddr {
+pub(super) fn peer(from: IpAddr) -> IpAddr {
     match from {
         IpAddr::V4(_) => from,
         IpAddr::V6(address) => {

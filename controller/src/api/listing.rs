@@ -12,7 +12,7 @@ use super::archive;
 use super::auth::Reader;
 use super::error::ApiError;
 use super::jobs::query;
-use super::rows::{JobRows, ReadBudget, ReadCut, beside};
+use super::rows::{JobRows, ReadBudget, ReadCut, beside_as};
 use super::visible;
 use crate::config::tokens::Who;
 use crate::document::write;
@@ -101,12 +101,12 @@ pub(super) async fn list(
     let past = asked.open != Some(true) && asked.phase.is_none_or(JobPhase::terminal);
     let finished = if past {
         let slice = ArchiveSliceQuery { after, queue: asked.queue.clone(), outcome: outcome(asked.phase), limit };
-        archive::read(&api, move |archive| archive.in_order(&slice)).await?
+        archive::read(&api, &who, move |archive| archive.in_order(&slice)).await?
     } else {
         ArchiveSlice::default()
     };
     let (phase, wanted) = (asked.phase, asked);
-    let found = beside(&api, move || find(&rows, &wanted, after, limit, finished)).await?;
+    let found = beside_as(&api, &who, move || find(&rows, &wanted, after, limit, finished)).await?;
     shown(&api, &who, found, phase, most).await.map(|page| (Extension(held), Json(page)))
 }
 
@@ -241,7 +241,7 @@ pub(super) async fn first_jobs(
     most: usize,
 ) -> Result<(Vec<JobView>, Option<ReadCut>), ApiError> {
     let rows = JobRows::now(api, who).await?;
-    let picks = beside(api, move || {
+    let picks = beside_as(api, who, move || {
         let open = ListQuery { open: Some(true), ..ListQuery::default() };
         let Found { mut picks, cut, .. } = find(&rows, &open, None, most, ArchiveSlice::default());
         let over = rows.finished.iter().rev().filter(|id| rows.seen(**id).is_some()).copied().map(Pick::Live);

@@ -66,7 +66,7 @@ async fn money(api: &Api, who: &Who, first: CostBasis) -> Vec<Family> {
     let mut basis = first;
     for _ in 0..TRIES {
         let accounts = Arc::clone(&api.accounts);
-        let read = archive::read(api, move |archive| {
+        let read = archive::read(api, who, move |archive| {
             accounts.lock().unwrap_or_else(PoisonError::into_inner).at(&basis, archive)
         });
         match read.await {

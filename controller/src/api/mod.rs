@@ -39,6 +39,8 @@ mod room;
 pub mod rows;
 pub mod starts;
 mod status;
+#[cfg(test)]
+mod tests;
 mod visible;
 mod waiters;
 

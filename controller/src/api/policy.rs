@@ -93,12 +93,12 @@ pub(super) async fn set(
 }
 
 /// The policies that are and were in force.
-pub(super) async fn past(State(api): State<Api>, _: Operator) -> Result<Json<PolicyHistory>, ApiError> {
+pub(super) async fn past(State(api): State<Api>, Operator(who): Operator) -> Result<Json<PolicyHistory>, ApiError> {
     let control = control(&api)?.clone();
     let owner = control.file().map_or_else(|| API.to_owned(), |file| file.display().to_string());
     let folder = api.handle.folder().to_owned();
     // Each of them is compiled there too.
-    let read = archive::read(&api, move |archive| {
+    let read = archive::read(&api, &who, move |archive| {
         Ok(history::entries(&archive.policies()?, &history::acts(&folder), control.catalogue()))
     });
     Ok(Json(PolicyHistory { owner, policies: read.await? }))

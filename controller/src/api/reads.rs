@@ -6,7 +6,7 @@ use super::Api;
 use super::auth::{Operator, Reader};
 use super::error::ApiError;
 use super::jobs::query;
-use super::rows::{JobRows, ReadBudget, ReadCut, beside};
+use super::rows::{JobRows, ReadBudget, ReadCut, beside_as};
 use super::visible;
 use crate::config::tokens::Who;
 use crate::document::write;
@@ -160,7 +160,7 @@ pub(super) async fn summary_for(api: &Api, who: &Arc<Who>) -> Result<OwnSummary,
         return Ok(OwnSummary { summary: all, cut: None });
     }
     let rows = JobRows::now(api, who).await?;
-    beside(api, move || own_jobs(&rows, all)).await
+    beside_as(api, who, move || own_jobs(&rows, all)).await
 }
 
 fn own_jobs(rows: &JobRows, all: Summary) -> OwnSummary {

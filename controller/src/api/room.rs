@@ -1,4 +1,10 @@
-//! How much is served at once, and of that how much to one caller: bytes of bodies and answers, streams, waits, reads beside the loop, exports.
+//! How much is served at once, and of that how much to one caller: bytes of bodies and answers, streams, waits, reads of the archive and beside
+//! the loop, bills, exports.
+//!
+//! ```text
+//! bytes, streams, waits          a part of them, or 429 at once
+//! archive, rows, bills           the caller's own turn -> a turn among all -> a thread that may take its time; 429 after a while
+//! ```
 //!
 //! Never: a bound that a client can lift; all of something for one principal while others want it.
 
@@ -7,10 +13,13 @@ use super::answers::HeldAnswer;
 use super::error::ApiError;
 use super::listen::part;
 use super::waiters::MOST_WAITERS;
+use crate::config::tokens::Who;
 use crate::driver::{HeldShare, Shares};
 use std::net::IpAddr;
 use std::sync::Arc;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use std::time::Duration;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinError;
 
 /// Bodies at once, in KiB. As JSON they take up to ten times as much: 640 MiB.
 const MOST_BODIES_KIB: usize = 64 * 1024;
@@ -24,6 +33,19 @@ pub(super) const MOST_STREAMS: usize = 256;
 /// Reads that go through rows beside the loop at once: each keeps the rows as they were, and a processor busy.
 const MOST_SCANS: usize = 4;
 
+/// Reads of the archive at once, over all callers. They take turns at one connection: with more, they would only hold threads that others
+/// need.
+const MOST_READS: usize = 4;
+
+/// Bills that are computed at once, over all callers: each keeps a processor busy, and all charges of its range in memory.
+const MOST_BILLS: usize = 2;
+
+/// Pages of bills that are made at once, over all callers, beside the bills that programs ask for.
+const MOST_PAGES: usize = 2;
+
+/// How long a request waits for its turn at most: as long as a client has for its body.
+const LONGEST_TURN: Duration = Duration::from_secs(60);
+
 /// Exports of the whole state at once: each makes lookups of its own for all jobs.
 const MOST_EXPORTS: usize = 1;
 
@@ -34,8 +56,31 @@ pub(super) struct Room {
     answers: Shares,
     streams: Shares,
     waiters: Shares,
+    reads: Arc<Semaphore>,
     scans: Arc<Semaphore>,
+    bills: Arc<Semaphore>,
+    pages: Arc<Semaphore>,
     exports: Arc<Semaphore>,
+}
+
+/// A turn at what few do at once; given back when dropped.
+pub(super) struct HeldTurn {
+    _own: Option<OwnedSemaphorePermit>,
+    _all: OwnedSemaphorePermit,
+}
+
+impl HeldTurn {
+    /// Does something on a thread that may take its time. The turn lasts until it is done, although whoever asked goes away.
+    ///
+    /// # Errors
+    /// The work ended by a panic, or the process ends.
+    pub async fn spend<T: Send + 'static>(self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
+        let working = tokio::task::spawn_blocking(move || {
+            let _turn = self;
+            work()
+        });
+        working.await
+    }
 }
 
 impl Default for Room {
@@ -45,7 +90,10 @@ impl Default for Room {
             answers: Shares::new(MOST_ANSWERS_KIB),
             streams: Shares::new(MOST_STREAMS),
             waiters: Shares::new(MOST_WAITERS),
+            reads: Arc::new(Semaphore::new(MOST_READS)),
             scans: Arc::new(Semaphore::new(MOST_SCANS)),
+            bills: Arc::new(Semaphore::new(MOST_BILLS)),
+            pages: Arc::new(Semaphore::new(MOST_PAGES)),
             exports: Arc::new(Semaphore::new(MOST_EXPORTS)),
         }
     }
@@ -98,10 +146,36 @@ impl Room {
         self.waiters.take(who, 1).ok_or_else(full)
     }
 
-    /// The turn of a read that goes through rows. It waits for the others.
-    pub async fn scan(&self) -> Option<OwnedSemaphorePermit> {
-        // It is never closed.
-        Arc::clone(&self.scans).acquire_owned().await.ok()
+    /// The turn of a read of the archive. It waits behind the caller's own.
+    ///
+    /// # Errors
+    /// `Busy` (429) when it has not come for too long.
+    pub async fn read(&self, who: &Who) -> Result<HeldTurn, ApiError> {
+        turn(Some(&who.reads), &self.reads).await
+    }
+
+    /// The turn of a request that goes through rows. It waits behind the caller's own.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn scan(&self, who: &Who) -> Result<HeldTurn, ApiError> {
+        turn(Some(&who.scans), &self.scans).await
+    }
+
+    /// The turn of a bill. It waits behind the caller's own.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn bill(&self, who: &Who) -> Result<HeldTurn, ApiError> {
+        turn(Some(&who.bills), &self.bills).await
+    }
+
+    /// The turn of a page of a bill, whoever looks at it. It waits for other pages alone.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn page(&self) -> Result<HeldTurn, ApiError> {
+        turn(None, &self.pages).await
     }
 
     /// Room for an export.
@@ -112,6 +186,21 @@ impl Room {
         let full = |_| busy("another export of the state is being written", 5);
         Arc::clone(&self.exports).try_acquire_owned().map_err(full)
     }
+}
+
+/// A turn of a caller, and then one among all: so only a few of each caller stand before those of others.
+async fn turn(own: Option<&Arc<Semaphore>>, all: &Arc<Semaphore>) -> Result<HeldTurn, ApiError> {
+    let wait = async {
+        let own = match own {
+            Some(own) => Some(Arc::clone(own).acquire_owned().await?),
+            None => None,
+        };
+        let all = Arc::clone(all).acquire_owned().await?;
+        Ok::<HeldTurn, AcquireError>(HeldTurn { _own: own, _all: all })
+    };
+    // Neither of them is ever closed.
+    let turn = tokio::time::timeout(LONGEST_TURN, wait).await.ok().and_then(Result::ok);
+    turn.ok_or_else(|| busy("too many such requests wait for their turn", 5))
 }
 
 fn kib(bytes: u64) -> usize {
@@ -129,9 +218,87 @@ pub(super) fn busy(message: &str, seconds: u64) -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc::{Sender, channel};
+    use tokio::runtime::Runtime;
+    use tokio::task::JoinHandle;
+    use tokio::time::timeout;
 
     fn name(name: &str) -> Arc<str> {
         Arc::from(name)
+    }
+
+    fn who(name: &str) -> Arc<Who> {
+        Arc::new(Who::agent(name, vec!["i-1".to_owned()]))
+    }
+
+    fn runtime() -> Runtime {
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap()
+    }
+
+    /// A read that says its number when it has its turn, and goes on until its gate is dropped.
+    fn read(
+        runtime: &Runtime,
+        room: &Room,
+        who: &Arc<Who>,
+        number: usize,
+        begun: &Sender<usize>,
+    ) -> (Sender<()>, JoinHandle<()>) {
+        let (open, gate) = channel::<()>();
+        let (room, who, begun) = (room.clone(), Arc::clone(who), begun.clone());
+        let asked = runtime.spawn(async move {
+            let turn = room.read(&who).await.expect("a turn");
+            let work = move || {
+                let _ = begun.send(number);
+                let _ = gate.recv();
+            };
+            turn.spend(work).await.expect("no panic");
+        });
+        (open, asked)
+    }
+
+    #[test]
+    fn a_read_whose_asker_went_away_keeps_its_turn_and_those_beyond_wait() {
+        let (runtime, room, (begun, begins)) = (runtime(), Room::default(), channel());
+        let callers = [who("a"), who("b"), who("c")];
+        let reads: Vec<_> = (0..6).map(|number| read(&runtime, &room, &callers[number % 3], number, &begun)).collect();
+        let first: Vec<usize> = begins.iter().take(MOST_READS).collect();
+        assert_eq!(room.reads.available_permits(), 0);
+        for number in &first {
+            reads[*number].1.abort();
+        }
+        assert_eq!(room.reads.available_permits(), 0, "their threads are still at it");
+        drop(reads);
+        assert_eq!(begins.iter().take(2).count(), 2, "the others have their turn");
+    }
+
+    #[test]
+    fn reads_of_one_caller_wait_behind_its_own_and_not_before_those_of_others() {
+        let (runtime, room, (begun, begins)) = (runtime(), Room::default(), channel());
+        let (greedy, other) = (who("greedy"), who("other"));
+        let reads: Vec<_> = (0..6).map(|number| read(&runtime, &room, &greedy, number, &begun)).collect();
+        assert_eq!(begins.iter().take(2).count(), 2);
+        let another = read(&runtime, &room, &other, 6, &begun);
+        assert_eq!(begins.recv_timeout(LONGEST_TURN), Ok(6), "the next to begin is the other's");
+        drop((reads, another));
+        assert_eq!(begins.iter().take(4).count(), 4, "its own go on when it is their turn");
+    }
+
+    #[tokio::test]
+    async fn scans_bills_and_pages_of_one_leave_turns_to_others() {
+        let (room, a, b) = (Room::default(), who("a"), who("b"));
+        let now = Duration::ZERO;
+        let scans = [room.scan(&a).await.expect("a turn"), room.scan(&a).await.expect("a turn")];
+        assert!(timeout(now, room.scan(&a)).await.is_err(), "its third scan waits behind its own");
+        assert!(timeout(now, room.scan(&b)).await.is_ok_and(|turn| turn.is_ok()));
+        let bill = room.bill(&a).await.expect("a turn");
+        assert!(timeout(now, room.bill(&a)).await.is_err(), "its second bill waits behind its own");
+        assert!(timeout(now, room.bill(&b)).await.is_ok_and(|turn| turn.is_ok()));
+        let pages = [room.page().await.expect("a turn"), room.page().await.expect("a turn")];
+        assert!(timeout(now, room.page()).await.is_err(), "pages wait for pages");
+        assert!(timeout(now, room.bill(&b)).await.is_ok_and(|turn| turn.is_ok()), "and bills do not wait for those");
+        drop((scans, bill, pages));
+        assert!(timeout(now, room.scan(&a)).await.is_ok_and(|turn| turn.is_ok()));
+        assert!(timeout(now, room.bill(&a)).await.is_ok_and(|turn| turn.is_ok()));
     }
 
     #[test]

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::task::JoinError;
 
 /// Rows that one read goes through at most: some 10 ms, and 50 pages of the usual length.
 pub(super) const MOST_ROWS: usize = 65_536;
@@ -128,15 +129,24 @@ impl JobRows {
     }
 }
 
-/// Goes through rows on a thread that may take its time. Few at once do.
-pub(super) async fn beside<R: Send + 'static>(
+/// Goes through rows on a thread that may take its time, in the turn of whoever asks. Few at once do, and of one caller fewer.
+pub(super) async fn beside_as<R: Send + 'static>(
     api: &Api,
+    who: &Who,
     look: impl FnOnce() -> R + Send + 'static,
 ) -> Result<R, ApiError> {
-    let turn = api.room.scan().await;
-    let looked = tokio::task::spawn_blocking(move || {
-        let _turn = turn;
-        look()
-    });
-    looked.await.map_err(|e| ApiError::new(500, "ReadFailed", e.to_string(), "report this with the controller's log"))
+    api.room.scan(who).await?.spend(look).await.map_err(not_read)
+}
+
+/// Makes a page on a thread that may take its time, in a turn of pages: lists and bills do not wait for it.
+pub(super) async fn beside<R: Send + 'static>(
+    api: &Api,
+    make: impl FnOnce() -> R + Send + 'static,
+) -> Result<R, ApiError> {
+    api.room.page().await?.spend(make).await.map_err(not_read)
+}
+
+/// A read that ended by a fault of this program.
+pub(super) fn not_read(ended: JoinError) -> ApiError {
+    ApiError::new(500, "ReadFailed", ended.to_string(), "report this with the controller's log")
 }

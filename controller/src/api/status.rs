@@ -326,7 +326,7 @@ async fn seen_of_archive(api: &Api, who: &Arc<Who>, gone: BTreeSet<JobId>) -> Re
     }
     let read =
         move |archive: &ArchiveReader| gone.iter().map(|id| archive.finished(*id)).collect::<Result<Vec<_>, _>>();
-    let found = archive::read(api, read).await?;
+    let found = archive::read(api, who, read).await?;
     let judge = Arc::clone(who);
     let ask = move |engine: &Engine, _: &_| {
         let jobs = found.into_iter().flatten().map(|job| job.finished);

@@ -157,7 +157,7 @@ pub fn remove_finalizers(removal: &FinalizerRemoval<'_>) -> Result<FoundFinalize
 /// How nodes end.
 pub enum NodeEnding {
     /// A real cluster empties them first.
-    Emptied(OpenedCluster),
+    Emptied(Box<OpenedCluster>),
     /// The cluster is simulated: the cloud ends them as it is told.
     Ended(Box<dyn EffectExecutor>),
 }
@@ -178,7 +178,9 @@ pub fn open(
             Ok(NodeEnding::Ended(cloud))
         }
         #[cfg(feature = "kubernetes")]
-        Some(kubernetes) => kube::open(kubernetes, folder, cloud, terminate).map(NodeEnding::Emptied),
+        Some(kubernetes) => {
+            kube::open(kubernetes, folder, cloud, terminate).map(|opened| NodeEnding::Emptied(Box::new(opened)))
+        }
         #[cfg(not(feature = "kubernetes"))]
         Some(_) => {
             drop((cloud, terminate, folder));

@@ -93,6 +93,12 @@ pub struct Who {
     pub questions: Arc<Semaphore>,
     /// Requests of its that are decoded at once, beside the loop.
     pub decodes: Arc<Semaphore>,
+    /// Its reads of the archive at once; the next ones wait here, and not before those of others.
+    pub reads: Arc<Semaphore>,
+    /// Its requests that go through rows beside the loop at once; the next ones wait here too.
+    pub scans: Arc<Semaphore>,
+    /// Its bills that are computed at once; the next ones wait here too.
+    pub bills: Arc<Semaphore>,
     roles: Vec<Role>,
     /// Instances that an agent may speak of. None: every one.
     instances: Vec<String>,
@@ -103,6 +109,15 @@ const QUESTIONS: usize = 32;
 
 /// Requests of one caller that are decoded at once: each keeps a processor busy.
 const DECODES: usize = 2;
+
+/// Reads of the archive of one caller at once: half of all that are done at once.
+const READS: usize = 2;
+
+/// Requests of one caller that go through rows at once: half of all that do at once.
+const SCANS: usize = 2;
+
+/// Bills of one caller that are computed at once: half of all that are. A bill is a processor busy for up to seconds.
+const BILLS: usize = 1;
 
 impl Who {
     /// Everybody, where nobody is asked for a token: an operator.
@@ -125,8 +140,18 @@ impl Who {
 
     fn new(caller: Caller, roles: Vec<Role>, instances: Vec<String>) -> Who {
         let name = Arc::from(format!("{}/{}", caller.tenant, caller.principal));
-        let (questions, decodes) = (Arc::new(Semaphore::new(QUESTIONS)), Arc::new(Semaphore::new(DECODES)));
-        Who { caller, name, questions, decodes, roles, instances }
+        let turns = |at_once| Arc::new(Semaphore::new(at_once));
+        Who {
+            caller,
+            name,
+            questions: turns(QUESTIONS),
+            decodes: turns(DECODES),
+            reads: turns(READS),
+            scans: turns(SCANS),
+            bills: turns(BILLS),
+            roles,
+            instances,
+        }
     }
 
     /// Whether it may act in this role. An operator may in each.

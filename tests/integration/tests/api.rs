@@ -1,6 +1,6 @@
 //! The HTTP API from outside: events in, jobs out, waiting, cancelling, why, the state, statuses, and what is refused.
 
-use forebay_integration::{Server, run};
+use forebay_integration::{Server, root, run};
 use serde_json::{Value, json};
 use std::path::Path;
 use tempfile::TempDir;
@@ -180,4 +180,43 @@ fn what_cannot_be_taken_is_refused_in_one_shape() {
     assert_eq!(server.send("GET", "/readyz", &[], &[]).0, 200);
     let refused = server.ask(folder.path(), &["cancel", "nobody"]);
     assert_eq!(refused.code, 2, "{refused:?}");
+}
+
+/// The statuses and codes of errors that are written in a source file, such as `ApiError::new(409, "Over", ..)`.
+fn errors_of(source: &str) -> Vec<(String, String)> {
+    let dense: String = source.chars().filter(|c| !c.is_whitespace()).collect();
+    let made = |mark: &str, status: Option<&str>| -> Vec<(String, String)> {
+        let found = dense.split(mark).skip(1).filter_map(|rest| {
+            let (status, rest) = status.map_or_else(|| rest.split_once(','), |status| Some((status, rest)))?;
+            let code = rest.strip_prefix('"')?.split('"').next()?;
+            Some((status.to_owned(), code.to_owned()))
+        });
+        found.collect()
+    };
+    let marks = [("ApiError::new(", None), ("ApiError::bad(", Some("400")), ("ApiError::not_found(", Some("404"))];
+    marks.into_iter().flat_map(|(mark, status)| made(mark, status)).collect()
+}
+
+#[test]
+fn every_code_of_an_error_is_documented_with_its_status() {
+    let documented = std::fs::read_to_string(root().join("docs/API.md")).expect("reads");
+    // Those that are written in another way.
+    let others = [("401", "NoToken"), ("401", "UnknownToken"), ("400", "Empty"), ("400", "Unreadable")];
+    let connections = [("414", "AddressTooLong"), ("431", "HeadTooLong"), ("429", "TooManyConnections")];
+    let named = others.into_iter().chain(connections).map(|(status, code)| (status.to_owned(), code.to_owned()));
+    let mut errors: Vec<(String, String)> = named.collect();
+    let api = root().join("controller/src/api");
+    for folder in [api.clone(), api.join("pages")] {
+        for entry in std::fs::read_dir(folder).expect("lists") {
+            let path = entry.expect("an entry").path();
+            if path.extension().is_some_and(|extension| extension == "rs") {
+                errors.extend(errors_of(&std::fs::read_to_string(&path).expect("reads")));
+            }
+        }
+    }
+    assert!(errors.len() > 80, "the sources are read: {errors:?}");
+    for (status, code) in errors {
+        let row = format!("| `{code}` | {status} |");
+        assert!(documented.contains(&row), "docs/API.md, \"Codes of errors\", has no row `{row}`");
+    }
 }

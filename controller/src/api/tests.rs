@@ -1,0 +1,194 @@
+//! Handlers over a driver of their own: what one caller asks for keeps no other waiting, and what is asked for twice is done once.
+
+use super::auth::{Reader, Submitter};
+use super::find::Name;
+use super::*;
+use crate::cost::CostRange;
+use crate::driver::tests::world;
+use crate::driver::{
+    ClockMode, EffectExecutor, EffectRequest, MOST_QUERIES, RealAdapters, Running, Settings, start as start_driver,
+};
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use forebay_catalog::Catalogue;
+use forebay_driver::journal::JournalIdentity;
+use forebay_kernel::effect::Effect;
+use forebay_kernel::event::Event;
+use forebay_kernel::state::State as EngineState;
+use forebay_kernel::state::jobs::Phase;
+use forebay_policy::compile;
+use forebay_wire::intake::{Caller, Intake, NoRoutes};
+use serde_json::json;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// A cluster in which nothing happens: what is started says nothing, and what is stopped does not end.
+struct SilentCluster;
+
+impl EffectExecutor for SilentCluster {
+    fn begin(&mut self, _: &JournalIdentity, _: &EngineState) {}
+
+    fn freeze(&mut self, _: &Effect, _: &EngineState) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn execute(&mut self, _: EffectRequest<'_>) {}
+
+    fn observe(&mut self, _: &EngineState) {}
+}
+
+/// What handlers work on, with a driver whose time goes ten minutes a second.
+struct ServedApi {
+    running: Running,
+    runtime: Runtime,
+    api: Api,
+    _ending: watch::Sender<bool>,
+    _folder: TempDir,
+}
+
+impl ServedApi {
+    fn new() -> ServedApi {
+        let folder = tempfile::tempdir().unwrap();
+        let text = std::fs::read_to_string("../policies/teams.yaml").unwrap();
+        let policy = compile("teams.yaml", &text, &Catalogue::builtin()).unwrap().policy;
+        let settings = Settings {
+            policy: Some((text, policy)),
+            clock: ClockMode::Scaled(600),
+            real: RealAdapters { cloud: None, cluster: Some(Box::new(SilentCluster)) },
+            ..Settings::new(folder.path().join("data"), world())
+        };
+        let running = start_driver(settings).unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let options = ApiOptions {
+            handle: running.handle.clone(),
+            routes: Arc::new(NoRoutes),
+            key: None,
+            tokens: Tokens::default(),
+            proxies: Vec::new(),
+            sources: SourceRegistry::default(),
+            checkpoints: Checkpoints::trusting(&running.handle),
+            archive: Arc::clone(&running.archive),
+            notes: ClusterNotes::default(),
+            logs: None,
+            agents: None,
+            audit: None,
+            policy: None,
+        };
+        let (_ending, ending) = watch::channel(false);
+        let api = Api {
+            options: Arc::new(options),
+            waiters: Arc::default(),
+            local: Arc::new(Who::local()),
+            room: Room::default(),
+            preemptions: Arc::default(),
+            accounts: Arc::default(),
+            starts: Arc::default(),
+            activity: Arc::default(),
+            ending,
+        };
+        ServedApi { running, runtime, api, _ending, _folder: folder }
+    }
+
+    /// Submits a job, and waits until it runs.
+    fn run(&self, subject: &str) {
+        let event = json!({"type": "job.submitted", "subject": subject, "data": {"queue": "vision/batch", "spot": false,
+            "gang": {"each": {"gpus": 1}}, "simulation": {"durationS": 1e7}}});
+        let caller = Caller::local();
+        let decoded = Intake { caller: &caller, routes: &NoRoutes, key: None }.decode_value(&event).unwrap();
+        let handle = &self.running.handle;
+        handle.submit(vec![decoded.event]).unwrap();
+        let subject = subject.to_owned();
+        let look = move |engine: &Engine, _: &QueryContext| {
+            let state = engine.state();
+            let (row, _) = state.job(state.job_of("default", &subject)?)?;
+            (row.phase == Phase::Starting).then_some((row.id, row.attempt))
+        };
+        let end = Instant::now() + SOON;
+        let (job, attempt) = loop {
+            if let Some(starting) = handle.query(look.clone()).unwrap() {
+                break starting;
+            }
+            assert!(Instant::now() < end, "it does not start within {SOON:?}");
+            std::thread::park_timeout(Duration::from_millis(10));
+        };
+        handle.submit(vec![Event::RunStarted { job, attempt }]).unwrap();
+    }
+
+    fn stop(self) {
+        self.running.handle.stop();
+        self.running.join().unwrap();
+    }
+}
+
+/// Asks a future once whether it is ready.
+async fn once<F: Future + ?Sized>(mut future: Pin<&mut F>) -> Poll<F::Output> {
+    std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
+}
+
+#[test]
+fn bills_of_one_caller_leave_the_controllers_own_questions_their_part() {
+    let served = ServedApi::new();
+    let (handle, api) = (&served.running.handle, &served.api);
+    let (open, gate) = std::sync::mpsc::channel::<()>();
+    served.runtime.block_on(async {
+        let holder: Arc<str> = Arc::from("holder");
+        let mut held = Box::pin(handle.query_as(&holder, move |_, _| gate.recv().is_ok()));
+        assert!(once(held.as_mut()).await.is_pending());
+        let mut bills = Vec::new();
+        for _ in 0..MOST_QUERIES {
+            let mut bill = Box::pin(cost::charges_of(api, &api.local, |_| CostRange::default()));
+            assert!(once(bill.as_mut()).await.is_pending(), "it waits for its turn");
+            bills.push(bill);
+        }
+        let mut own = Box::pin(handle.query_async(|_, _| ()));
+        assert!(once(own.as_mut()).await.is_pending(), "the controller's own question is taken");
+        open.send(()).unwrap();
+        assert_eq!(own.await, Ok(()));
+    });
+    served.stop();
+}
+
+#[test]
+fn a_bill_is_computed_in_its_callers_turn_and_other_callers_have_theirs() {
+    let served = ServedApi::new();
+    let api = &served.api;
+    let [a, b] = ["a", "b"].map(|name| Arc::new(Who::agent(name, vec!["i-1".to_owned()])));
+    let bill = |who: &Arc<Who>| cost::cost(State(api.clone()), Reader(Arc::clone(who)), Ok(Query(Vec::new())));
+    let csv =
+        |who: &Arc<Who>| cost::focus(State(api.clone()), Reader(Arc::clone(who)), Ok(Query(CostRange::default())));
+    served.runtime.block_on(async {
+        let turn = api.room.bill(&a).await.expect("a turn");
+        let waits = tokio::spawn(bill(&a));
+        for _ in 0..3 {
+            assert!(bill(&b).await.is_ok() && csv(&b).await.is_ok());
+        }
+        assert!(!waits.is_finished(), "one bill of a caller is computed at once");
+        drop(turn);
+        assert!(waits.await.expect("no panic").is_ok());
+    });
+    served.stop();
+}
+
+#[test]
+fn a_cancel_that_was_asked_for_before_is_answered_as_such() {
+    let served = ServedApi::new();
+    served.run("long");
+    let api = &served.api;
+    let cancel = || {
+        let who = Submitter(Arc::clone(&api.local));
+        let asked = jobs::cancel(State(api.clone()), who, Name("long".to_owned()));
+        let (status, act, _) = served.runtime.block_on(asked).expect("it is cancelled");
+        (status, act.is_some())
+    };
+    assert_eq!(cancel(), (StatusCode::ACCEPTED, true), "the first one is an act");
+    for _ in 0..2 {
+        assert_eq!(cancel(), (StatusCode::OK, false), "further ones do nothing");
+    }
+    served.stop();
+}
