@@ -39,7 +39,8 @@ def cloud_event(job, source):
     """A job as a CloudEvent. Its id follows from what it says, so that a retry carries the same one."""
     event = {"specversion": "1.0", "type": "job.submitted", "source": source}
     event.update(job)
-    if event.get("data", {}).get("rerun") and "id" not in event and "time" not in event:
+    data = event.get("data")
+    if isinstance(data, dict) and data.get("rerun") and "id" not in event and "time" not in event:
         # Each publication asks for a run of its own; a retry of this one carries the same time.
         event["time"] = datetime.datetime.now(datetime.timezone.utc).isoformat()
     if "id" not in event:

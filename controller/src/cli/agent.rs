@@ -3,7 +3,7 @@
 //! Never: a controller's part; it runs where no journal is.
 
 use super::args::AgentArgs;
-use super::outcome::{Exit, Failure};
+use super::outcome::{Exit, Failure, print};
 use super::server::token;
 use forebay_node_agent::{AgentError, AgentSettings, AgentTimings, AgentToken, LogLine, NodeAgent, NodeRoots, inspect};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ pub(super) fn run(args: &AgentArgs) -> Result<Exit, Failure> {
     let roots = NodeRoots { proc: args.proc.clone(), kubelet: args.kubelet.clone() };
     let timings = AgentTimings::default();
     if args.once {
-        print!("{}", inspect(&args.gpus, &roots, timings.gpu_patience).map_err(failure)?);
+        print(&inspect(&args.gpus, &roots, timings.gpu_patience).map_err(failure)?)?;
         return Ok(Exit::Done);
     }
     let settings = AgentSettings {

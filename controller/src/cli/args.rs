@@ -23,7 +23,7 @@ use std::time::Duration;
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  the run found violations or lost work
+  1  the run found violations or lost work; check --strict: a warning or advice; plan --until steady: no rest
   2  bad input: what, where and how to mend it is on stderr
   3  wait, submit --wait: a job failed or was rejected
   4  wait, submit --wait: a job was cancelled, and none failed
@@ -65,7 +65,7 @@ pub enum Command {
 Examples:
   forebay run --policy policies/teams.yaml --data ./data
   forebay run --replay examples/day.jsonl --speed max --exit-when-drained --json out.json
-  forebay run --replay examples/day.jsonl --resume ./forebay-replay-1a2b --speed max --exit-when-drained")]
+  forebay run --replay examples/day.jsonl --resume ./day --speed max --exit-when-drained     # begun with --data ./day")]
     Run(RunArgs),
     /// Run a recorded trace through a policy in virtual time, and say what it would have cost.
     #[command(after_help = "\

@@ -190,12 +190,20 @@ mod tests {
             "standby: false",
             "127.0.0.1:8080",
             "readAtMost: 64MiB",
+            "keepFinished: 30d",
+            "keepPolicies: 30d",
+            "keep: 7d",
+            "atMost: 4GiB",
+            "atMost: 1GiB",
+            "openJobs: 1000000",
+            "undeclaredQueues: 1000",
         ] {
             assert!(explained.contains(part), "no `{part}` in {explained}");
         }
         let again = Config::parse(Path::new("/elsewhere/f.yaml"), &explained).unwrap();
         assert_eq!((&again.tokens, &again.sqs, &again.policy), (&config.tokens, &config.sqs, &config.policy));
         assert_eq!(again.kafka[0].topics, config.kafka[0].topics);
+        assert_eq!((again.retention(), again.tenant_limits()), (config.retention(), config.tenant_limits()));
         assert_eq!(super::explained(&again).unwrap(), explained);
     }
 }

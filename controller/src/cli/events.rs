@@ -17,17 +17,19 @@ const PAUSE_UNREACHABLE: Duration = Duration::from_secs(10);
 
 pub(super) fn run(args: &EventsArgs, out: Output) -> Result<Exit, Failure> {
     let client = args.server.client()?;
-    let mut after = (args.after > 0).then_some(args.after);
+    let begins = (args.after > 0).then_some(args.after);
+    let (mut after, mut answered) = (begins, false);
     loop {
         let (read, answer) = show_after(&client, &mut after, args, out);
         if !read? {
             return Ok(Exit::Done);
         }
+        answered |= answer.is_ok() || after != begins;
         let pause = match answer {
             Ok(()) if !args.follow => return Ok(Exit::Done),
             Ok(()) => PAUSE,
             // Who was never answered has a wrong address, and who is refused is refused again.
-            Err(error @ ClientError::Unreachable { .. }) if args.follow && after.is_some() => {
+            Err(error) if args.follow && answered && is_lost(&error) => {
                 eprintln!("{}", out.err.warn(&format!("{error}; trying again")));
                 PAUSE_UNREACHABLE
             }
@@ -35,6 +37,11 @@ pub(super) fn run(args: &EventsArgs, out: Output) -> Result<Exit, Failure> {
         };
         std::thread::sleep(pause);
     }
+}
+
+/// Whether the server may be back: there is no answer, or it goes on saying "later".
+fn is_lost(error: &ClientError) -> bool {
+    matches!(error, ClientError::Unreachable { .. }) || error.is_passing()
 }
 
 /// Prints what there is after a number, and notes the last. The first: whether anybody still reads.

@@ -93,12 +93,18 @@ pub fn read_bytes(path: &std::path::Path) -> Result<Vec<u8>, Failure> {
     })
 }
 
-/// Reads a file of text. `-` is stdin.
+/// What editors on Windows begin a file of text with. It says nothing, and no reader of JSON takes it.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
+/// Reads a file of text, without a byte order mark. `-` is stdin.
 ///
 /// # Errors
 /// As [`read_bytes`], and when the file is empty or is not UTF-8; the line is named.
 pub fn read(path: &std::path::Path) -> Result<String, Failure> {
-    let bytes = read_bytes(path)?;
+    let mut bytes = read_bytes(path)?;
+    if bytes.starts_with(BYTE_ORDER_MARK) {
+        bytes.drain(..BYTE_ORDER_MARK.len());
+    }
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(Failure::input(format_args!(
             "{}: the file is empty: check that it was written in full",
@@ -188,4 +194,21 @@ pub fn is_read(text: &str) -> Result<bool, Failure> {
 pub fn print_json<T: serde::Serialize>(value: &T) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(Failure::outside)?;
     print(&format!("{text}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_a_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("job.json");
+        let read = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            read(&path).map_err(|failure| failure.text)
+        };
+        assert_eq!(read("\u{feff}{}\r\n"), Ok("{}\r\n".to_owned()));
+        assert!(read("\u{feff}\r\n").is_err_and(|text| text.contains("the file is empty")));
+    }
 }

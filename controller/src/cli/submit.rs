@@ -12,8 +12,11 @@ use crate::show::figures::short;
 use serde_json::value::RawValue;
 use std::time::Instant;
 
-/// Events a request: well below the server's bound of bytes at a usual size.
+/// Events a request at most: an eighth of what the server takes.
 const AT_ONCE: usize = 2_000;
+
+/// Bytes of the events of a request at most: a quarter of what the server takes.
+const BYTES_AT_ONCE: usize = 1 << 20;
 
 pub(super) fn run(args: &SubmitArgs, out: Output) -> Result<Exit, Failure> {
     let file = args.file.display().to_string();
@@ -26,9 +29,9 @@ pub(super) fn run(args: &SubmitArgs, out: Output) -> Result<Exit, Failure> {
     let events: Vec<&RawValue> = written.iter().map(|one| one.event).collect();
     let client = args.server.client()?;
     let end = args.timeout.and_then(|t| Instant::now().checked_add(t));
-    let mut all = Taken::default();
-    for (part, chunk) in events.chunks(AT_ONCE).enumerate() {
-        let body = serde_json::to_vec(chunk).map_err(Failure::outside)?;
+    let (mut all, mut sent) = (Taken::default(), 0);
+    for piece in pieces(&events) {
+        let body = serde_json::to_vec(piece).map_err(Failure::outside)?;
         let taken = match client.events("application/cloudevents-batch+json", &body) {
             Ok(taken) => taken,
             Err(error) => {
@@ -38,9 +41,10 @@ pub(super) fn run(args: &SubmitArgs, out: Output) -> Result<Exit, Failure> {
         };
         all.accepted.extend(taken.accepted);
         all.rejected.extend(taken.rejected.into_iter().map(|mut event| {
-            event.index += part * AT_ONCE;
+            event.index += sent;
             event
         }));
+        sent += piece.len();
     }
     // With --wait, what becomes of them is the JSON.
     if !(args.wait && args.server.json) {
@@ -48,6 +52,25 @@ pub(super) fn run(args: &SubmitArgs, out: Output) -> Result<Exit, Failure> {
     }
     let over = if args.wait { wait(args, &client, &all, end, out)? } else { Exit::Done };
     Ok(if all.rejected.is_empty() { over } else { Exit::BadInput })
+}
+
+/// The events in pieces of which each fits one request. One that is larger than a piece goes alone: the server judges it.
+fn pieces<'e>(mut rest: &'e [&'e RawValue]) -> impl Iterator<Item = &'e [&'e RawValue]> {
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let mut bytes = 0;
+        let fits = |event: &&&RawValue| {
+            // With the comma behind it.
+            bytes += event.get().len() + 1;
+            bytes <= BYTES_AT_ONCE
+        };
+        let count = rest.iter().take(AT_ONCE).take_while(fits).count().max(1);
+        let (piece, later) = rest.split_at(count);
+        rest = later;
+        Some(piece)
+    })
 }
 
 /// Waits for every job that was taken: the worst end of them: failed, then cancelled, then late.
@@ -156,6 +179,23 @@ mod tests {
         let events = events("f", text).unwrap();
         let sent: Vec<&RawValue> = events.iter().map(|one| one.event).collect();
         assert_eq!(serde_json::to_string(&sent).unwrap(), "[{\"a\": 1, \"a\": 2},{\"b\":1.50},7]");
+    }
+
+    #[test]
+    fn a_request_has_no_more_than_the_server_takes() {
+        let large = |bytes: usize| format!("{{\"a\":\"{}\"}}\n", "x".repeat(bytes));
+        let two_fifths = large(BYTES_AT_ONCE * 2 / 5);
+        let cases = [
+            ("{}\n".repeat(AT_ONCE + 1), vec![AT_ONCE, 1]),
+            (two_fifths.repeat(5), vec![2, 2, 1]),
+            (format!("{{}}\n{}{{}}", large(2 * BYTES_AT_ONCE)), vec![1, 1, 1]),
+        ];
+        for (text, sizes) in cases {
+            let written = events("f", &text).unwrap();
+            let sent: Vec<&RawValue> = written.iter().map(|one| one.event).collect();
+            let found: Vec<usize> = pieces(&sent).map(|piece| piece.len()).collect();
+            assert_eq!(found, sizes);
+        }
     }
 
     #[test]

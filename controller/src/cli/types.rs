@@ -79,7 +79,9 @@ fn view(row: &PriceRow) -> TypeView<'_> {
 pub(super) fn run(args: &TypesArgs, out: Output) -> Result<Exit, Failure> {
     let catalogue = catalogue(args.catalog.as_deref())?;
     let asked = |row: &&PriceRow| {
-        args.model.as_deref().is_none_or(|model| row.answers_to(model)) && args.gpus.is_none_or(|gpus| row.gpus == gpus)
+        // A part of a GPU is not one.
+        let has_gpus = args.gpus.is_none_or(|gpus| row.gpus == gpus && !row.is_fractional());
+        has_gpus && args.model.as_deref().is_none_or(|model| row.answers_to(model))
     };
     let rows: Vec<&PriceRow> = catalogue.rows.iter().filter(asked).collect();
     if let Some(model) = args.model.as_deref().filter(|model| !catalogue.rows.iter().any(|row| row.answers_to(model))) {

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// One request waits so long at most; proxies cut longer ones.
 const ONE_WAIT: Duration = Duration::from_secs(50);
+/// The pause after an answer that came before its time.
+const EARLY_PAUSE: Duration = Duration::from_secs(1);
 /// Lost connections in a row before it is given up: with pauses of 1 to 10 s, some two minutes.
 const TRIES: u32 = 15;
 
@@ -39,9 +41,16 @@ pub(super) fn until_over(client: &Client, job: &str, end: Option<Instant>) -> Re
         // Whole seconds, rounded up: the last request must not ask for no wait at all.
         let wait = left.map_or(ONE_WAIT, |l| l.min(ONE_WAIT));
         let wait = Duration::from_secs(wait.as_secs() + u64::from(wait.subsec_nanos() > 0));
+        let asked = Instant::now();
         match client.job_over(job, wait) {
-            Ok(found) if found.terminal || left.is_some_and(|l| l <= wait) => return Ok(found),
-            Ok(_) => (lost, answered) = (0, true),
+            Ok(found) if found.terminal || end.is_some_and(|end| Instant::now() >= end) => return Ok(found),
+            Ok(_) => {
+                (lost, answered) = (0, true);
+                // A server that ends answers at once: it comes back, or another one takes over.
+                if asked.elapsed() < wait {
+                    std::thread::sleep(left.map_or(EARLY_PAUSE, |l| l.min(EARLY_PAUSE)));
+                }
+            }
             Err(error) if answered || error.is_passing() => pause(error, &mut lost, left)?,
             Err(error) => return Err(error.into()),
         }

@@ -171,6 +171,8 @@ impl Config {
         // A relative path that starts at a folder is whole where the folder is.
         self.kafka.iter_mut().for_each(KafkaConfig::fill);
         self.checkpoints.iter_mut().for_each(CheckpointsConfig::fill);
+        self.fill_retention();
+        self.fill_tenants();
         self.start_at(&std::env::current_dir().unwrap_or_default());
     }
 

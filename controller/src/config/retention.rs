@@ -4,6 +4,7 @@
 
 use crate::driver::Retention;
 use crate::segments::SegmentRetention;
+use forebay_kernel::units::{Mib, Span};
 use forebay_quantity::{Memory, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -33,8 +34,14 @@ impl LogConfig {
     fn over(self, default: SegmentRetention) -> SegmentRetention {
         SegmentRetention {
             age_ms: self.keep.map_or(default.age_ms, |Time(span)| span.0),
-            bytes: self.at_most.map_or(default.bytes, |Memory(mib)| mib.0 << 20),
+            bytes: self.at_most.map_or(default.bytes, |Memory(mib)| mib.0.saturating_mul(1 << 20)),
         }
+    }
+
+    /// Writes down what is not given.
+    fn fill(&mut self, default: SegmentRetention) {
+        self.keep.get_or_insert(Time(Span(default.age_ms)));
+        self.at_most.get_or_insert(Memory(Mib(default.bytes >> 20)));
     }
 }
 
@@ -49,6 +56,16 @@ impl super::Config {
         retention.statuses = self.statuses.unwrap_or_default().over(retention.statuses);
         retention.rejected = self.rejected.unwrap_or_default().over(retention.rejected);
         retention
+    }
+
+    /// Writes down how long what is over is kept where that is not given.
+    pub(super) fn fill_retention(&mut self) {
+        let Retention { journal: kept, statuses, rejected } = Retention::default();
+        let journal = self.journal.get_or_insert_default();
+        journal.keep_finished.get_or_insert(Time(kept.finished));
+        journal.keep_policies.get_or_insert(Time(kept.policies));
+        self.statuses.get_or_insert_default().fill(statuses);
+        self.rejected.get_or_insert_default().fill(rejected);
     }
 }
 
@@ -66,5 +83,12 @@ mod tests {
         assert_eq!((retention.statuses.age_ms, retention.statuses.bytes), (2 * 86_400_000, 1 << 30));
         assert_eq!(retention.rejected, crate::intake::rejected::RETENTION);
         assert_eq!(Config::default().retention(), crate::driver::Retention::default());
+    }
+
+    #[test]
+    fn a_size_beyond_all_bytes_is_no_small_one() {
+        let text = "apiVersion: forebay/v1\nkind: Config\nstatuses: {atMost: 16777216TiB}\n";
+        let retention = Config::parse(Path::new("f.yaml"), text).expect("reads").retention();
+        assert_eq!(retention.statuses.bytes, u64::MAX);
     }
 }

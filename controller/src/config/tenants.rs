@@ -3,6 +3,7 @@
 //! Never: who is in a tenant; tokens, topics and queues say that.
 
 use forebay_driver::live::{TenantLimit, TenantLimits};
+use forebay_kernel::units::Mib;
 use forebay_quantity::Memory;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -50,9 +51,24 @@ impl TenantQuota {
     fn over(self, default: TenantLimit) -> TenantLimit {
         TenantLimit {
             open_jobs: self.open_jobs.unwrap_or(default.open_jobs),
-            bytes: self.bytes.map_or(default.bytes, |Memory(mib)| mib.0 << 20),
+            bytes: self.bytes.map_or(default.bytes, |Memory(mib)| mib.0.saturating_mul(1 << 20)),
             undeclared_queues: self.undeclared_queues.unwrap_or(default.undeclared_queues),
         }
+    }
+
+    /// With what is not given written down.
+    fn filled(self, default: TenantLimit) -> TenantQuota {
+        TenantQuota {
+            open_jobs: self.open_jobs.or(Some(default.open_jobs)),
+            bytes: self.bytes.or(Some(Memory(Mib(default.bytes >> 20)))),
+            undeclared_queues: self.undeclared_queues.or(Some(default.undeclared_queues)),
+        }
+    }
+}
+
+impl NamedTenant {
+    fn quota(&self) -> TenantQuota {
+        TenantQuota { open_jobs: self.open_jobs, bytes: self.bytes, undeclared_queues: self.undeclared_queues }
     }
 }
 
@@ -76,11 +92,21 @@ impl super::Config {
     pub fn tenant_limits(&self) -> TenantLimits {
         let Some(TenantsConfig { each, named }) = &self.tenants else { return TenantLimits::default() };
         let each = each.over(TenantLimit::default());
-        let limit = |tenant: &NamedTenant| {
-            let NamedTenant { name, open_jobs, bytes, undeclared_queues } = tenant.clone();
-            (name, TenantQuota { open_jobs, bytes, undeclared_queues }.over(each))
-        };
+        let limit = |tenant: &NamedTenant| (tenant.name.clone(), tenant.quota().over(each));
         TenantLimits { each, named: named.iter().map(limit).collect() }
+    }
+
+    /// Writes down what tenants may have open where that is not given.
+    pub(super) fn fill_tenants(&mut self) {
+        let tenants = self.tenants.get_or_insert_default();
+        tenants.each = tenants.each.filled(TenantLimit::default());
+        let each = tenants.each;
+        for tenant in &mut tenants.named {
+            let own = tenant.quota();
+            tenant.open_jobs = own.open_jobs.or(each.open_jobs);
+            tenant.bytes = own.bytes.or(each.bytes);
+            tenant.undeclared_queues = own.undeclared_queues.or(each.undeclared_queues);
+        }
     }
 }
 
@@ -101,5 +127,20 @@ mod tests {
         let twice = read("  named: [{name: a}, {name: a}]\n").unwrap_err().to_string();
         assert!(twice.contains("`a` is named twice"), "{twice}");
         assert_eq!(Config::default().tenant_limits(), TenantLimits::default());
+        let vast = read("  each: {bytes: 16777216TiB}\n").unwrap().tenant_limits();
+        assert_eq!(vast.each.bytes, u64::MAX, "what is beyond all bytes is no small size");
+    }
+
+    #[test]
+    fn what_is_filled_in_means_the_same() {
+        let head = "apiVersion: forebay/v1\nkind: Config\n";
+        for text in ["", "tenants: {each: {openJobs: 10}, named: [{name: big, openJobs: 99}, {name: all}]}\n"] {
+            let config = Config::parse(Path::new("f.yaml"), &format!("{head}{text}")).unwrap();
+            let mut filled = config.clone();
+            filled.fill_tenants();
+            assert_eq!(filled.tenant_limits(), config.tenant_limits(), "{text}");
+            let tenants = filled.tenants.unwrap();
+            assert!(tenants.each.bytes.is_some() && tenants.named.iter().all(|tenant| tenant.bytes.is_some()));
+        }
     }
 }

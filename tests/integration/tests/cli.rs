@@ -3,7 +3,8 @@
 
 use forebay_integration::{forebay, root, run};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write as _};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
@@ -270,6 +271,9 @@ fn a_plan_on_a_written_state_has_a_reason_for_every_pending_job() {
     assert_eq!(pending.len(), 1, "{plan}");
     assert_eq!((&pending[0]["job"], &pending[0]["reason"]), (&json!("waits"), &json!("AwaitingNodes")));
     assert!(pending[0]["figures"].is_object() && pending[0]["eta_s"].is_number(), "{plan}");
+    write(folder.path(), "marked.json", format!("\u{feff}{state}"));
+    let marked = run(folder.path(), &["plan", "--policy", &policy, "--state", "marked.json", "--json"]);
+    assert_eq!((marked.code, &marked.out), (0, &said.out), "a byte order mark says nothing: {}", marked.err);
     for (name, text, part) in [
         ("key.json", state.to_string().replace("\"gpus\"", "\"gpu\""), "jobs[0].gpu"),
         ("cut.json", state.to_string()[..200].to_owned(), "cut.json"),
@@ -444,6 +448,40 @@ fn the_gate_ends_with_a_code_when_it_is_asked_to() {
         let why: Vec<String> = lines.collect();
         assert_eq!(gate.wait().expect("it ends").code(), Some(6), "{signal}: {why:?}");
         assert!(why.iter().any(|line| line.contains("asked to end")), "{why:?}");
+    }
+}
+
+/// A server that is told to end answers whoever waits with the job as it is then.
+#[test]
+fn a_wait_is_not_over_because_a_server_answers_before_the_time() {
+    let folder = folder();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("its address"));
+    std::thread::spawn(move || {
+        for (phase, terminal) in [("queued", false), ("completed", true)] {
+            let (asked, _) = listener.accept().expect("a request");
+            let request = BufReader::new(&asked).lines().map_while(Result::ok).take_while(|line| !line.is_empty());
+            assert!(request.count() > 0, "it asks");
+            let job =
+                json!({ "now_s": 1, "terminal": terminal, "job": "job-1", "queue": "q", "phase": phase, "gpus": 1 });
+            let body = job.to_string();
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+            (&asked).write_all(format!("{head}{body}").as_bytes()).expect("an answer");
+        }
+    });
+    let said = run(folder.path(), &["wait", "job-1", "--timeout", "40s", "--server", &url]);
+    assert_eq!(said.code, 0, "{said:?}");
+}
+
+#[test]
+fn what_nobody_reads_any_more_is_no_failure() {
+    let folder = folder();
+    for args in [&["agent", "--once", "--gpus", "none"][..], &["schema", "policy"], &["types"]] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let ended = forebay(folder.path(), args).stdout(writer).stderr(Stdio::piped()).output().expect("it runs");
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!((ended.status.code(), said.as_ref()), (Some(0), ""), "{args:?}");
     }
 }
 

@@ -2,7 +2,8 @@
 
 use forebay_integration::{Server, forebay, root, run, until};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Lines};
+use std::io::{BufRead, BufReader, Lines, Write as _};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Stdio};
 use std::time::Duration;
@@ -113,8 +114,30 @@ fn what_happened_to_jobs_is_told_once_and_followed() {
     let last = numbers.last().copied().expect("a number");
     let after = server.ask(folder.path(), &["events", "--after", &(last - 1).to_string()]);
     assert!(after.out.starts_with(&format!("{last:>6}  ")), "{after:?}");
-    let refused = run(folder.path(), &["events", "--follow", "--server", "http://127.0.0.1:9"]);
-    assert_eq!(refused.code, 6, "{refused:?}");
+    for after in ["0", "3"] {
+        let nobody = ["events", "--follow", "--after", after, "--server", "http://127.0.0.1:9"];
+        let refused = run(folder.path(), &nobody);
+        assert_eq!(refused.code, 6, "{refused:?}");
+    }
+}
+
+#[test]
+fn events_are_followed_through_a_lost_connection_though_there_was_none_yet() {
+    let folder = folder();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("its address"));
+    let mut follow = forebay(folder.path(), &["events", "--follow", "--server", &url]);
+    let mut follow = follow.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let (asked, _) = listener.accept().expect("a request");
+    let request = BufReader::new(&asked).lines().map_while(Result::ok).take_while(|line| !line.is_empty());
+    assert!(request.count() > 0, "it asks");
+    (&asked).write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").expect("an answer");
+    drop((asked, listener));
+    let mut said = BufReader::new(follow.stderr.take().expect("its messages")).lines().map_while(Result::ok);
+    let goes_on = said.any(|line| line.contains("trying again"));
+    let _ = follow.kill();
+    let ended = follow.wait().expect("it ends");
+    assert!(goes_on, "{ended}");
 }
 
 #[test]
@@ -124,6 +147,9 @@ fn types_are_those_of_the_catalogue_and_a_simulation_pays_their_prices() {
     let types = found["types"].as_array().cloned().expect("types");
     assert!(types.iter().any(|one| one["instanceType"] == "p5.48xlarge" && one["gpus"] == 8.0), "{types:?}");
     assert!(types.iter().all(|one| one["model"] == "h100" && one["on_demand_usd_per_hour"].is_f64()), "{types:?}");
+    let found = run(folder.path(), &["types", "--gpus", "1", "--json"]).json();
+    let types = found["types"].as_array().cloned().expect("types");
+    assert!(!types.is_empty() && types.iter().all(|one| one["gpus"] == 1.0), "a part of a GPU is not one: {types:?}");
     let none = run(folder.path(), &["types", "--model", "h1000"]);
     assert!(
         none.code == 2 && none.err.contains("--model h1000: no type has it; there are ") && none.err.contains("h100,"),

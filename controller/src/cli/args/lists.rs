@@ -79,7 +79,7 @@ pub struct TypesArgs {
     /// Those that a job may run on that asks for this model, such as h100.
     #[arg(long, value_name = "MODEL")]
     pub model: Option<String>,
-    /// Those with so many GPUs; 0: those without any.
+    /// Those with so many whole GPUs; 0: those without any.
     #[arg(long, value_name = "N")]
     pub gpus: Option<u32>,
     /// Catalogue, as CSV. Default: the built-in one.
