@@ -8,8 +8,9 @@ use crate::driver::{DriverHandle, ItemContent, Original, ReplyTo, Submission, Su
 use forebay_kernel::event::Event;
 use forebay_source::{IncomingBatches, Message, MessageBatch, SubmittedBatch};
 use forebay_wire::intake::AttemptKeys;
-use forebay_wire::intake::{Caller, Decoded, EventId, Intake, MOST_BYTES, Rejected, Router, from_headers};
+use forebay_wire::intake::{Caller, Decoded, EventId, Intake, MOST_BYTES, RejectCode, Rejected, Router, from_headers};
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// The most different warnings of a source that are logged, so that no sender can fill the log. Further ones are only counted.
@@ -75,7 +76,7 @@ impl DecodeWorker {
     ) -> Option<SubmittedItem> {
         let intake = Intake { caller: &channel.caller, routes: self.routes.as_ref(), key: self.key.as_ref() };
         let transport_id = message.id.as_deref().map(|id| EventId::of_message(&channel.name, id));
-        let (content, id, manifest) = match decode(&intake, &message) {
+        let (content, id, manifest) = match decode_or_reject(&intake, &message) {
             Ok(Decoded { event, id, warnings, manifest, .. }) => {
                 self.warn(channel, warnings, warned);
                 (ItemContent::Event(event), id, manifest)
@@ -114,6 +115,15 @@ impl DecodeWorker {
     }
 }
 
+/// Decodes a message. One on which the decoder panics is rejected: the others of its source go on, and it is kept for whoever looks for the fault.
+fn decode_or_reject(intake: &Intake<'_>, message: &Message) -> Result<Decoded, Rejected> {
+    // Nothing is changed by the decoder that could be left half done.
+    catch_unwind(AssertUnwindSafe(|| decode(intake, message))).unwrap_or_else(|_| {
+        let words = "this program failed on the event, by a fault of its own that is on its standard error: please report it with the event";
+        Err(Rejected::new(RejectCode::BadValue, "$", words))
+    })
+}
+
 /// Decodes a message in structured mode, as a bare body, or in binary mode with the attributes outside the body.
 ///
 /// # Errors
@@ -144,6 +154,28 @@ fn is_structured(content_type: &str) -> bool {
 mod tests {
     use super::*;
     use forebay_wire::intake::NoRoutes;
+    use serde_json::Value;
+
+    /// Routes that cannot be evaluated without a fault.
+    struct FaultyRoutes;
+
+    impl Router for FaultyRoutes {
+        fn route(&self, _: &Value, _: &Caller) -> Result<Option<String>, String> {
+            panic!("a fault of the test's own")
+        }
+    }
+
+    #[test]
+    fn an_event_on_which_the_decoder_fails_is_rejected_with_a_code() {
+        let caller = Caller::local();
+        let intake = Intake { caller: &caller, routes: &FaultyRoutes, key: None };
+        let body = r#"{"specversion":"1.0","type":"job.submitted","source":"//t","id":"1","subject":"x",
+            "data":{"queue":"vision/batch","gang":{"each":{"gpus":1}},"simulation":{"durationS":1}}}"#;
+        let message = Message { bytes: body.as_bytes().to_vec(), ..Message::default() };
+        let Err(rejected) = decode_or_reject(&intake, &message) else { panic!("it is rejected") };
+        assert_eq!(rejected.code, RejectCode::BadValue);
+        assert!(rejected.message.contains("a fault of its own"), "{rejected}");
+    }
 
     fn subject(attributes: &[(&str, &str)], body: &str) -> Result<Option<String>, Rejected> {
         let caller = Caller::local();

@@ -92,7 +92,7 @@ impl Follower {
             if end.is_some_and(|end| Instant::now() >= end) {
                 break;
             }
-            match self.send_next() {
+            match self.send_next(end) {
                 Ok(true) => pause = PAUSES.0,
                 Ok(false) if stopped => break,
                 Ok(false) => {
@@ -130,8 +130,8 @@ impl Follower {
         }
     }
 
-    /// Sends what is there next. False: there is nothing.
-    fn send_next(&mut self) -> Result<bool, String> {
+    /// Sends what is there next. False: there is nothing. `end`: one by one, nothing more is sent from then on.
+    fn send_next(&mut self, end: Option<Instant>) -> Result<bool, String> {
         let read = self.lines.next(self.upto(), self.at_once, AT_ONCE.1);
         let notes = match read {
             Ok(notes) => notes,
@@ -155,7 +155,7 @@ impl Follower {
                 self.at_once = (notes.len() / 2).max(1);
                 return self.again(why);
             }
-            Err(SinkError::Refused { .. }) => self.one_by_one(&notes)?,
+            Err(SinkError::Refused { .. }) => self.one_by_one(&notes, end)?,
         }
         self.at_once = (self.at_once * 2).min(AT_ONCE.0);
         self.health.set_condition(Condition::Working);
@@ -209,8 +209,11 @@ impl Follower {
     }
 
     /// Each by itself, since one is refused. Those that are refused are sent smaller, or left out.
-    fn one_by_one(&mut self, notes: &[OutgoingMessage]) -> Result<(), String> {
+    fn one_by_one(&mut self, notes: &[OutgoingMessage], end: Option<Instant>) -> Result<(), String> {
         for note in notes {
+            if end.is_some_and(|end| Instant::now() >= end) {
+                return self.again("the time for what is left after the controller's end is over".to_owned());
+            }
             match self.one(note) {
                 Ok(()) => {}
                 Err(SinkError::Refused { number, why }) => self.left_out(number, &why),

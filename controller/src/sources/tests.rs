@@ -287,11 +287,12 @@ fn what_a_dead_broker_has_not_acknowledged_waits() {
     drop(follower);
 }
 
-/// A sink that takes so many messages at once, none of more than so many bytes, and does not know the second before it sends.
+/// A sink that takes so many messages at once, none of more than so many bytes, and does not know the second before it sends; and how long a call takes.
 #[derive(Clone, Default)]
 struct NarrowSink {
     messages: usize,
     bytes: usize,
+    takes: std::time::Duration,
     calls: Arc<Mutex<u32>>,
     got: Arc<Mutex<Vec<OutgoingMessage>>>,
 }
@@ -307,6 +308,7 @@ impl Sink for NarrowSink {
 
     fn send(&mut self, messages: &[OutgoingMessage]) -> Result<(), SinkError> {
         *self.calls.lock().unwrap() += 1;
+        std::thread::park_timeout(self.takes);
         if messages.len() > self.messages {
             return Err(SinkError::Transient { why: "no time for so many".into() });
         }
@@ -347,6 +349,15 @@ fn after_the_controllers_end_a_sink_pauses_between_its_attempts_and_ends_in_time
     let well = NarrowSink { messages: 2_000, bytes: 1 << 20, ..NarrowSink::default() };
     sent_after_the_end(&well, std::time::Duration::ZERO);
     assert_eq!(*well.calls.lock().unwrap(), 0, "nothing is sent beyond its time");
+}
+
+#[test]
+fn after_the_controllers_end_what_a_sink_refuses_is_sent_one_by_one_only_in_its_time() {
+    let takes = std::time::Duration::from_millis(50);
+    let slow = NarrowSink { messages: 2_000, takes, ..NarrowSink::default() };
+    sent_after_the_end(&slow, takes * 2);
+    let calls = *slow.calls.lock().unwrap();
+    assert!(calls < 10, "{calls} calls, and there is time for two");
 }
 
 #[test]

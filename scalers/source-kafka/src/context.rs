@@ -25,7 +25,8 @@ impl ReaderContext {
             return;
         }
         let mut list = TopicPartitionList::new();
-        for ((topic, partition), offset) in std::mem::take(&mut *self.shared.commits()) {
+        let taken = std::mem::take(&mut *self.shared.commits());
+        for ((topic, partition), offset) in taken {
             if let Err(error) = list.add_partition_offset(&topic, partition, Offset::Offset(offset)) {
                 tracing::warn!(topic, partition, offset, %error, "an offset is not valid for a commit");
             }
@@ -35,6 +36,17 @@ impl ReaderContext {
         }
         if let Err(error) = consumer.commit(&list, CommitMode::Async) {
             tracing::debug!(%error, "offsets were not committed; the next commit contains them");
+            self.keep(&list);
+        }
+    }
+
+    /// Keeps offsets that were not committed for the next commit, but for partitions of which there are newer ones.
+    fn keep(&self, list: &TopicPartitionList) {
+        let mut commits = self.shared.commits();
+        for one in list.elements() {
+            if let Offset::Offset(offset) = one.offset() {
+                commits.entry((one.topic().to_owned(), one.partition())).or_insert(offset);
+            }
         }
     }
 }
@@ -78,7 +90,10 @@ impl ClientContext for ReaderContext {
 impl ConsumerContext for ReaderContext {
     fn rebalance(&self, consumer: &BaseConsumer<Self>, err: RDKafkaRespErr, list: &mut TopicPartitionList) {
         if err == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS {
-            let assigned = list.elements().iter().map(|one| (one.topic().to_owned(), one.partition())).collect();
+            let assigned: Vec<(String, i32)> =
+                list.elements().iter().map(|one| (one.topic().to_owned(), one.partition())).collect();
+            // What could not be committed of others is for their next owner.
+            self.shared.commits().retain(|partition, _| assigned.contains(partition));
             self.shared.push_change(GroupChange::Assigned(assigned));
             return;
         }
@@ -92,9 +107,10 @@ impl ConsumerContext for ReaderContext {
         self.shared.push_change(GroupChange::Revoked);
     }
 
-    fn commit_callback(&self, result: KafkaResult<()>, _: &TopicPartitionList) {
+    fn commit_callback(&self, result: KafkaResult<()>, list: &TopicPartitionList) {
         if let Err(error) = result {
             tracing::debug!(%error, "offsets were not committed; the next commit contains them");
+            self.keep(list);
         }
     }
 }
@@ -168,6 +184,22 @@ fn recreated_topic(message: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_not_committed_is_committed_next_unless_there_is_something_newer() {
+        let context = ReaderContext { shared: Arc::default(), brokers: "b:9092".to_owned() };
+        let key = |partition: i32| ("jobs".to_owned(), partition);
+        context.shared.commits().insert(key(1), 20);
+        let mut sent = TopicPartitionList::new();
+        for partition in [0, 1] {
+            sent.add_partition_offset("jobs", partition, Offset::Offset(10)).expect("an offset");
+        }
+        context.commit_callback(Ok(()), &sent);
+        assert_eq!(context.shared.commits().len(), 1, "these were committed");
+        context.commit_callback(Err(KafkaError::ConsumerCommit(Code::NotCoordinator)), &sent);
+        let kept: Vec<_> = context.shared.commits().clone().into_iter().collect();
+        assert_eq!(kept, [(key(0), 10), (key(1), 20)]);
+    }
 
     #[test]
     fn a_changed_id_differs_from_the_first_one() {

@@ -53,33 +53,34 @@ fn user(settings: &KafkaSettings) -> &str {
 
 fn read_topic(client: &ProbeClient, what: &str, topic: &str) -> Diagnostic {
     let what = format!("{what}: topic {topic}");
-    let numbers = match client.topic(topic, RESPONSE_WITHIN) {
-        Ok(TopicState::Exists(numbers)) => numbers,
+    let partitions = match client.topic(topic, RESPONSE_WITHIN) {
+        Ok(TopicState::Exists(partitions)) => partitions,
         Ok(TopicState::Missing) => {
             return Diagnostic::error(what, "does not exist: create it, or remove it from the settings");
         }
-        Err(why) => return Diagnostic::error(what, why),
+        Err(failure) => return Diagnostic::error(what, failure.into_words()),
     };
     let mut ends = Vec::new();
-    for number in &numbers {
-        match client.offsets(topic, *number, RESPONSE_WITHIN) {
+    for number in partitions.iter().map(|one| one.number) {
+        match client.offsets(topic, number, RESPONSE_WITHIN) {
             Ok((low, high)) => ends.push(format!("{number}: {low}..{high}")),
-            Err(why) => return Diagnostic::error(format!("{what}, partition {number}"), why),
+            Err(failure) => return Diagnostic::error(format!("{what}, partition {number}"), failure.into_words()),
         }
     }
-    Diagnostic::ok(what, format!("{} partitions, offsets {}", numbers.len(), ends.join(", ")))
+    Diagnostic::ok(what, format!("{} partitions, offsets {}", partitions.len(), ends.join(", ")))
 }
 
 fn written_topic(client: &ProbeClient, what: &str, topic: &str, used: &str) -> Diagnostic {
     let what = format!("{what}: topic {topic} for {used}");
     match client.topic(topic, RESPONSE_WITHIN) {
-        Ok(TopicState::Exists(numbers)) => {
-            Diagnostic::ok(what, format!("{} partitions; whether it may be written to was not checked", numbers.len()))
+        Ok(TopicState::Exists(partitions)) => {
+            let words = format!("{} partitions; whether it may be written to was not checked", partitions.len());
+            Diagnostic::ok(what, words)
         }
         Ok(TopicState::Missing) => {
             Diagnostic::error(what, "does not exist: create it; until then they wait in their file")
         }
-        Err(why) => Diagnostic::error(what, why),
+        Err(failure) => Diagnostic::error(what, failure.into_words()),
     }
 }
 

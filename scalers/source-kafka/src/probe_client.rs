@@ -2,7 +2,7 @@
 //! limit.
 
 use crate::context::{LastError, ProbeContext};
-use crate::error::{KafkaError, code_of, explain};
+use crate::error::{KafkaError, code_of, explain, is_unreachable};
 use crate::settings::KafkaSettings;
 use rdkafka::Message;
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -16,9 +16,33 @@ const ERROR_DETAIL_WITHIN: Duration = Duration::from_millis(500);
 /// Whether a topic exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TopicState {
-    /// It exists, with partitions of these numbers.
-    Exists(Vec<i32>),
+    /// It exists, with these partitions in the order of their numbers.
+    Exists(Vec<LedPartition>),
     Missing,
+}
+
+/// A partition, and the broker that leads it. -1: none does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LedPartition {
+    pub(crate) number: i32,
+    pub(crate) leader: i32,
+}
+
+/// Why something is not known, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ProbeFailure {
+    /// Whoever should say it did not respond in time.
+    Unreachable(String),
+    /// A broker responds, and does not say it.
+    Refused(String),
+}
+
+impl ProbeFailure {
+    pub(crate) fn into_words(self) -> String {
+        match self {
+            ProbeFailure::Unreachable(why) | ProbeFailure::Refused(why) => why,
+        }
+    }
 }
 
 pub(crate) struct ProbeClient {
@@ -65,6 +89,11 @@ impl ProbeClient {
         }
     }
 
+    fn failure(&self, error: &rdkafka::error::KafkaError) -> ProbeFailure {
+        let why = self.describe(error);
+        if is_unreachable(code_of(error)) { ProbeFailure::Unreachable(why) } else { ProbeFailure::Refused(why) }
+    }
+
     /// The brokers of the cluster: their number, and host with port.
     pub(crate) fn brokers(&self, limit: Duration) -> Result<Vec<(i32, String)>, String> {
         // Any topic will do: the response lists the brokers too, and a list of all topics may be long.
@@ -74,8 +103,8 @@ impl ProbeClient {
     }
 
     /// Whether a topic exists, and with which partitions.
-    pub(crate) fn topic(&self, topic: &str, limit: Duration) -> Result<TopicState, String> {
-        let response = self.consumer.fetch_metadata(Some(topic), limit).map_err(|e| self.describe(&e))?;
+    pub(crate) fn topic(&self, topic: &str, limit: Duration) -> Result<TopicState, ProbeFailure> {
+        let response = self.consumer.fetch_metadata(Some(topic), limit).map_err(|e| self.failure(&e))?;
         // Earlier errors are over.
         *self.consumer.context().last_error() = LastError::default();
         let Some(found) = response.topics().iter().find(|one| one.name() == topic) else {
@@ -83,25 +112,31 @@ impl ProbeClient {
         };
         match found.error() {
             None => {
-                let mut numbers: Vec<i32> = found.partitions().iter().map(|one| one.id()).collect();
-                numbers.sort_unstable();
-                Ok(TopicState::Exists(numbers))
+                let led = |one: &rdkafka::metadata::MetadataPartition| LedPartition {
+                    number: one.id(),
+                    leader: one.leader(),
+                };
+                let mut partitions: Vec<LedPartition> = found.partitions().iter().map(led).collect();
+                partitions.sort_unstable();
+                Ok(TopicState::Exists(partitions))
             }
             Some(
                 RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART
                 | RDKafkaRespErr::RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC
                 | RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_ID,
             ) => Ok(TopicState::Missing),
-            Some(other) => Err(explain(other.into(), "", &self.brokers)),
+            Some(other) => Err(ProbeFailure::Refused(explain(other.into(), "", &self.brokers))),
         }
     }
 
     /// The first offset of the log, and the offset of the next message.
-    pub(crate) fn offsets(&self, topic: &str, partition: i32, limit: Duration) -> Result<(u64, u64), String> {
-        let (low, high) = self.consumer.fetch_watermarks(topic, partition, limit).map_err(|e| self.describe(&e))?;
+    pub(crate) fn offsets(&self, topic: &str, partition: i32, limit: Duration) -> Result<(u64, u64), ProbeFailure> {
+        let (low, high) = self.consumer.fetch_watermarks(topic, partition, limit).map_err(|e| self.failure(&e))?;
         match (u64::try_from(low), u64::try_from(high)) {
             (Ok(low), Ok(high)) => Ok((low, high)),
-            _ => Err(format!("the broker returns no offsets of {topic}/{partition}; its log may say why")),
+            _ => Err(ProbeFailure::Refused(format!(
+                "the broker returns no offsets of {topic}/{partition}; its log may say why"
+            ))),
         }
     }
 

@@ -31,6 +31,8 @@ const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 const PAUSE_AFTER: Duration = Duration::from_secs(1);
 /// The interval at which the first and last offset of a log are fetched until a broker responds.
 const POSITION_INTERVAL: Duration = Duration::from_millis(500);
+/// The same once all other partitions are read, and only those of brokers that do not respond are left: nothing is read while they are asked.
+const AWAY_INTERVAL: Duration = Duration::from_secs(10);
 /// The time limit for fetching the offsets of a log.
 const OFFSETS_WITHIN: Duration = Duration::from_secs(2);
 
@@ -59,6 +61,8 @@ pub(crate) struct Reader {
     /// The partition whose broker did not respond last. The search goes on after it, so that one broker that is away keeps no partition of others
     /// from being read.
     unreachable: Option<PartitionKey>,
+    /// How many in a row have not responded.
+    without_response: usize,
     commit_at: Instant,
 }
 
@@ -80,8 +84,17 @@ impl Reader {
         consumer.subscribe(&topics).map_err(|e| KafkaError::client(&e))?;
         let now = Instant::now();
         let submitter = Submitter::new(handle, health, shared, settings.topics.clone());
-        let (reassign, unreachable) = (false, None);
-        Ok(Reader { consumer, submitter, settings, stop, reassign, position_at: now, unreachable, commit_at: now })
+        Ok(Reader {
+            consumer,
+            submitter,
+            settings,
+            stop,
+            reassign: false,
+            position_at: now,
+            unreachable: None,
+            without_response: 0,
+            commit_at: now,
+        })
     }
 
     /// Reads until something ends it, and commits what is durable by then.
@@ -134,6 +147,7 @@ impl Reader {
     fn take_changes(&mut self) {
         for change in self.submitter.shared.take_changes() {
             self.position_at = Instant::now();
+            self.without_response = 0;
             match change {
                 GroupChange::Assigned(list) => {
                     self.submitter.assign(&list);
@@ -159,6 +173,7 @@ impl Reader {
             return;
         }
         let keys = self.unpositioned();
+        let (asked, read) = (keys.len(), self.submitter.partitions.len() - keys.len());
         let submitter = &mut self.submitter;
         for key in keys {
             let Some(one) = submitter.partitions.get_mut(&key) else { continue };
@@ -167,6 +182,7 @@ impl Reader {
                 Ok((Ok(low), Ok(high))) => {
                     one.set_start(low, high, &submitter.health);
                     self.reassign = true;
+                    self.without_response = 0;
                     submitter.shared.progress().insert((one.channel, one.number), one.progress());
                     tracing::debug!(topic = &*one.topic, partition = one.number, at = one.at, state = ?one.state, "positioned");
                 }
@@ -180,6 +196,8 @@ impl Reader {
                     // Each of them costs a time limit, in which nothing is read: one a round.
                     if is_unreachable(code) {
                         self.unreachable = Some(key);
+                        self.without_response += 1;
+                        self.position_at = Instant::now() + position_interval(self.without_response, asked, read);
                         break;
                     }
                 }
@@ -302,5 +320,27 @@ fn fatal(code: Code, reason: &str) -> ReaderEnd {
     match code {
         Code::FencedInstanceId => ReaderEnd::Fenced(reason.to_owned()),
         _ => ReaderEnd::Failed(format!("the consumer cannot continue ({code}: {reason}); it is recreated")),
+    }
+}
+
+/// When the offsets of partitions are asked for again, after so many in a row of those without an offset had no response.
+fn position_interval(without_response: usize, asked: usize, read: usize) -> Duration {
+    if without_response >= asked && read > 0 { AWAY_INTERVAL } else { POSITION_INTERVAL }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_of_brokers_that_are_away_are_seldom_asked_for_once_all_others_are_read() {
+        for (case, without_response, asked, read, interval) in [
+            ("one of two was asked", 1, 2, 5, POSITION_INTERVAL),
+            ("both were asked", 2, 2, 5, AWAY_INTERVAL),
+            ("again and again", 9, 2, 5, AWAY_INTERVAL),
+            ("nothing is read that could wait", 2, 2, 0, POSITION_INTERVAL),
+        ] {
+            assert_eq!(position_interval(without_response, asked, read), interval, "{case}");
+        }
     }
 }

@@ -37,7 +37,7 @@ pub(crate) struct PartitionProgress {
 pub(crate) enum ClearedBy {
     /// Any response of a broker: brokers could not be reached.
     Response,
-    /// The next assignment of partitions: brokers respond and refuse something.
+    /// The next assignment of partitions, or messages of all of them that have any: brokers respond and refuse something.
     Assignment,
 }
 
@@ -46,6 +46,8 @@ struct BrokerFailure {
     /// What is wrong, and what to do.
     why: String,
     cleared_by: ClearedBy,
+    /// When it was reported last.
+    at: Instant,
 }
 
 /// The state of one reader. Each reader has its own.
@@ -56,6 +58,8 @@ pub(crate) struct ReaderState {
     changed: AtomicBool,
     changes: Mutex<Vec<GroupChange>>,
     failure: Mutex<Option<BrokerFailure>>,
+    /// What the watchdog was not told at its last check, though brokers respond.
+    unanswered: Mutex<Option<String>>,
     other_members: Mutex<Option<String>>,
     /// Durable offsets that are not committed yet, by topic and partition.
     commits: Mutex<BTreeMap<(String, i32), i64>>,
@@ -104,11 +108,11 @@ impl ReaderState {
     /// What is wrong now, and what to do.
     pub(crate) fn failure(&self) -> Option<String> {
         let failure = open(&self.failure).as_ref().map(|failure| failure.why.clone());
-        failure.or_else(|| open(&self.other_members).clone())
+        failure.or_else(|| open(&self.unanswered).clone()).or_else(|| open(&self.other_members).clone())
     }
 
     pub(crate) fn set_failure(&self, why: String, cleared_by: ClearedBy) {
-        *open(&self.failure) = Some(BrokerFailure { why, cleared_by });
+        *open(&self.failure) = Some(BrokerFailure { why, cleared_by, at: Instant::now() });
     }
 
     pub(crate) fn clear_failure(&self) {
@@ -118,6 +122,22 @@ impl ReaderState {
     /// A broker responded: a failure to reach brokers is over.
     pub(crate) fn broker_responded(&self) {
         open(&self.failure).take_if(|failure| failure.cleared_by == ClearedBy::Response);
+    }
+
+    /// When brokers refused something that no assignment has followed yet.
+    pub(crate) fn refused_at(&self) -> Option<Instant> {
+        open(&self.failure).as_ref().filter(|failure| failure.cleared_by == ClearedBy::Assignment).map(|one| one.at)
+    }
+
+    /// All partitions that have messages were read since that refusal: it is over, unless there was another one.
+    pub(crate) fn read_since(&self, refused_at: Instant) {
+        let is_it = |one: &mut BrokerFailure| one.cleared_by == ClearedBy::Assignment && one.at == refused_at;
+        open(&self.failure).take_if(is_it);
+    }
+
+    /// What the watchdog was not told at its last check, `None` if it was told all.
+    pub(crate) fn set_unanswered(&self, why: Option<String>) {
+        *open(&self.unanswered) = why;
     }
 
     /// Whether brokers cannot be reached now.

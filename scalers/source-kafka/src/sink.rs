@@ -7,7 +7,7 @@
 
 use crate::blocking;
 use crate::context::{LastError, forward_log};
-use crate::error::{KafkaError, code_of, explain};
+use crate::error::{KafkaError, code_of, explain, is_unreachable};
 use crate::settings::{KafkaSettings, check_topic};
 use forebay_source::{OutgoingMessage, Sink, SinkError};
 use rdkafka::Message;
@@ -26,8 +26,10 @@ const DEFAULT_LIMIT: usize = 1_048_588;
 const OVERHEAD: usize = 1_024;
 /// The time limit of one send.
 const SEND_WITHIN: Duration = Duration::from_secs(10);
-/// The time limit for reading the topic's limit.
+/// The time limit for reading the topic's limit at the start.
 const LIMIT_WITHIN: Duration = Duration::from_secs(5);
+/// The same before each send while no broker has responded: the rest of the send's time is for the send.
+const LIMIT_AGAIN_WITHIN: Duration = Duration::from_secs(2);
 
 /// Delivery reports of the batch that is being sent.
 #[derive(Debug, Default)]
@@ -87,12 +89,23 @@ impl ProducerContext<NoCustomPartitioner> for SinkContext {
     }
 }
 
+/// What a broker says of a topic's `max.message.bytes`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LimitAnswer {
+    Known(usize),
+    /// A broker responds, and does not say it.
+    Refused,
+    NoResponse,
+}
+
 /// A sink that sends to one topic.
 pub struct KafkaSink {
     settings: KafkaSettings,
     topic: String,
     name: String,
     limit: usize,
+    /// No broker has responded yet when it was asked for the limit: it is asked again.
+    limit_is_open: bool,
     /// `None` after a fatal error: the next send creates another producer.
     producer: Option<BaseProducer<SinkContext>>,
     call: u64,
@@ -106,15 +119,17 @@ impl std::fmt::Debug for KafkaSink {
 
 impl KafkaSink {
     /// Creates a sink for a topic. It reads the topic's size limit from the broker, for at most 5 s; without a response Kafka's default is
-    /// used.
+    /// used, until a send finds out.
     ///
     /// # Errors
     /// A setting is not valid. A broker that does not respond is no error here.
     pub fn new(settings: KafkaSettings, topic: &str) -> Result<KafkaSink, KafkaError> {
         check_topic(topic)?;
-        let limit = topic_limit(&settings, topic)?.unwrap_or(DEFAULT_LIMIT);
-        let name = format!("kafka:{topic}");
-        let mut sink = KafkaSink { settings, topic: topic.to_owned(), name, limit, producer: None, call: 0 };
+        let answer = topic_limit(&settings, topic, LIMIT_WITHIN)?;
+        let limit = if let LimitAnswer::Known(limit) = answer { limit } else { DEFAULT_LIMIT };
+        let limit_is_open = answer == LimitAnswer::NoResponse;
+        let (topic, name) = (topic.to_owned(), format!("kafka:{topic}"));
+        let mut sink = KafkaSink { settings, topic, name, limit, limit_is_open, producer: None, call: 0 };
         sink.producer = Some(sink.make()?);
         Ok(sink)
     }
@@ -122,6 +137,21 @@ impl KafkaSink {
     fn make(&self) -> Result<BaseProducer<SinkContext>, KafkaError> {
         let config = self.settings.producer_config(self.limit)?;
         config.create_with_context(SinkContext::default()).map_err(|e| KafkaError::client(&e))
+    }
+
+    /// Takes the answer to another question for the limit. Messages that were prepared for another limit are to be prepared again.
+    fn learn_limit(&mut self, answer: LimitAnswer) -> Result<(), SinkError> {
+        self.limit_is_open = answer == LimitAnswer::NoResponse;
+        match answer {
+            LimitAnswer::Known(limit) if limit != self.limit => {
+                self.limit = limit;
+                // It was created with the other limit.
+                self.producer = None;
+                let why = format!("topic {} accepts {limit} bytes, which no broker had said before", self.topic);
+                Err(SinkError::Transient { why })
+            }
+            LimitAnswer::Known(_) | LimitAnswer::Refused | LimitAnswer::NoResponse => Ok(()),
+        }
     }
 
     fn refused(&self, message: &OutgoingMessage) -> SinkError {
@@ -197,11 +227,16 @@ impl Sink for KafkaSink {
     }
 
     fn send(&mut self, messages: &[OutgoingMessage]) -> Result<(), SinkError> {
+        let end = Instant::now() + SEND_WITHIN;
+        if self.limit_is_open && !messages.is_empty() {
+            let answer = topic_limit(&self.settings, &self.topic, LIMIT_AGAIN_WITHIN)
+                .map_err(|e| SinkError::Transient { why: e.to_string() })?;
+            self.learn_limit(answer)?;
+        }
         if let Some(large) = messages.iter().find(|message| message.bytes.len() + message.key.len() > self.max_bytes())
         {
             return Err(self.refused(large));
         }
-        let end = Instant::now() + SEND_WITHIN;
         self.call += 1;
         let producer = match self.producer.take() {
             Some(producer) => producer,
@@ -230,22 +265,49 @@ impl Sink for KafkaSink {
     }
 }
 
-/// The topic's `max.message.bytes`, if the broker returns it.
-fn topic_limit(settings: &KafkaSettings, topic: &str) -> Result<Option<usize>, KafkaError> {
+/// The topic's `max.message.bytes`, if a broker returns it in time.
+fn topic_limit(settings: &KafkaSettings, topic: &str, within: Duration) -> Result<LimitAnswer, KafkaError> {
     let admin: AdminClient<DefaultClientContext> =
         settings.common()?.create().map_err(|error| KafkaError::client(&error))?;
-    let options = AdminOptions::new().request_timeout(Some(LIMIT_WITHIN));
+    let options = AdminOptions::new().request_timeout(Some(within));
     let of = ResourceSpecifier::Topic(topic);
     let mut request = Box::pin(admin.describe_configs([&of], &options));
-    let response = blocking::until(request.as_mut(), Instant::now() + LIMIT_WITHIN);
-    let limit = match response {
+    let response = blocking::until(request.as_mut(), Instant::now() + within);
+    let answer = match response {
         Some(Ok(found)) => {
-            found.into_iter().flatten().find_map(|one| one.get("max.message.bytes")?.value.clone()?.parse().ok())
+            let mut found = found.into_iter().flatten();
+            let limit = found.find_map(|one| one.get("max.message.bytes")?.value.clone()?.parse().ok());
+            limit.map_or(LimitAnswer::Refused, LimitAnswer::Known)
         }
-        other => {
-            tracing::debug!(topic, error = ?other.map(|response| response.err()), "the topic's limit is unknown");
-            None
+        Some(Err(error)) if !is_unreachable(code_of(&error)) => {
+            tracing::debug!(topic, %error, "the topic's limit is unknown");
+            LimitAnswer::Refused
         }
+        Some(Err(_)) | None => LimitAnswer::NoResponse,
     };
-    Ok(limit)
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdkafka::mocking::MockCluster;
+    use rdkafka::producer::DefaultProducerContext;
+
+    #[test]
+    fn a_limit_that_no_broker_has_said_is_learnt_later_and_messages_are_prepared_for_it() {
+        let cluster: MockCluster<'static, DefaultProducerContext> =
+            MockCluster::new(1).expect("a broker in this process");
+        cluster.create_topic("status", 1, 1).expect("a topic");
+        let settings = KafkaSettings { brokers: cluster.bootstrap_servers(), ..KafkaSettings::default() };
+        let mut sink = KafkaSink::new(settings, "status").expect("a sink");
+        assert_eq!(sink.max_bytes(), DEFAULT_LIMIT - OVERHEAD);
+        assert!(sink.learn_limit(LimitAnswer::NoResponse).is_ok() && sink.limit_is_open, "it is asked for again");
+        let learnt = sink.learn_limit(LimitAnswer::Known(4_000_000));
+        assert!(matches!(&learnt, Err(SinkError::Transient { why }) if why.contains("4000000 bytes")), "{learnt:?}");
+        assert_eq!(sink.max_bytes(), 4_000_000 - OVERHEAD);
+        assert!(!sink.limit_is_open && sink.producer.is_none(), "the next send makes another producer");
+        assert!(sink.learn_limit(LimitAnswer::Known(4_000_000)).is_ok(), "nothing to prepare again");
+        assert!(sink.learn_limit(LimitAnswer::Refused).is_ok() && !sink.limit_is_open, "nor to ask again");
+    }
 }

@@ -11,6 +11,7 @@ use forebay_source::{Backlog, Condition, Health, Source};
 use rdkafka::ClientConfig;
 use rdkafka::mocking::{MockCluster, MockCoordinator};
 use rdkafka::producer::{BaseProducer, BaseRecord, DefaultProducerContext, Producer};
+use rdkafka::types::RDKafkaRespErr;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -174,9 +175,39 @@ fn a_broker_that_is_away_keeps_no_partition_of_another_from_being_read() {
     controller.wait_for(10);
     let read = controller.journal.lock().unwrap().all();
     assert_eq!(read, (0..20).filter(|n| n % 2 == 1).map(|n| format!("{n:06}")).collect::<Vec<_>>());
+    wait_until("the backlog of what is read", || {
+        let seen = health.snapshot();
+        let unknown = matches!(seen.backlog.get("jobs/0"), Some(Backlog::Unknown { .. }));
+        let known = seen.backlog.get("jobs/1") == Some(&Backlog::Known(0));
+        (unknown && known).then_some(()).ok_or_else(|| format!("{seen:?}"))
+    });
     cluster.broker_up(1).expect("up");
     controller.wait_for(20);
     assert_eq!(controller.journal.lock().unwrap().all(), numbers(0..20));
+    Box::new(source).stop();
+}
+
+#[test]
+fn a_topic_without_permission_hides_neither_the_backlog_nor_a_stall_of_another() {
+    let cluster = cluster();
+    cluster.create_topic("denied", 1, 1).expect("a topic");
+    cluster.topic_error("denied", RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED).expect("denied");
+    let (controller, health) = (TestController::new(), Health::default());
+    let topics = vec!["denied".to_owned(), "jobs".to_owned()];
+    let settings = KafkaSettings { topics, ..soon_stalled(&cluster) };
+    let source = KafkaSource::start(settings, controller.handle.clone(), health.clone()).expect("started");
+    send(&cluster, 0..100);
+    controller.wait_for(100);
+    wait_until("the backlog of the other one", || {
+        let seen = health.snapshot();
+        let unknown = matches!(seen.backlog.get("denied"), Some(Backlog::Unknown { why }) if why.contains("Describe"));
+        let known = seen.backlog.get("jobs/0") == Some(&Backlog::Known(0));
+        (unknown && known).then_some(()).ok_or_else(|| format!("{seen:?}"))
+    });
+    source.shared().frozen.store(true, Ordering::Relaxed);
+    send(&cluster, 100..300);
+    controller.wait_for(300);
+    assert!(health.snapshot().restarts >= 1, "{:?}", health.snapshot());
     Box::new(source).stop();
 }
 

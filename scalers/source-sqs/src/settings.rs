@@ -5,6 +5,8 @@ use std::time::Duration;
 
 /// The most receivers of one queue. Each reserves memory for ten messages while it polls.
 const MAX_RECEIVERS: usize = 64;
+/// The most receivers of all queues: 8,000 of the 16,384 messages that may wait for the journal are reserved by polls, and the rest are for others.
+const MAX_ALL_RECEIVERS: usize = 800;
 
 /// Where the queues are and how they are read.
 #[derive(Clone, Debug)]
@@ -94,6 +96,19 @@ pub enum SqsError {
         /// The number as configured.
         receivers: usize,
     },
+    /// Too many receivers of all queues together.
+    #[error(
+        "sqs: {queues} queues with {receivers} receivers each are {all} receivers, and may be {MAX_ALL_RECEIVERS}, because each poll reserves \
+         memory: give fewer receivers, or read some queues with another controller"
+    )]
+    AllReceivers {
+        /// The number of queues.
+        queues: usize,
+        /// The number of receivers of each.
+        receivers: usize,
+        /// The number of all of them.
+        all: usize,
+    },
     /// An endpoint that is not a URL.
     #[error("sqs: `{endpoint}` is not an endpoint; give `http://host:port` or `https://host`, or leave it out for AWS")]
     BadEndpoint {
@@ -154,6 +169,11 @@ impl SqsSettings {
         if !(1..=MAX_RECEIVERS).contains(&self.receivers) {
             return Err(SqsError::Receivers { receivers: self.receivers });
         }
+        let (queues, receivers) = (self.queues.len(), self.receivers);
+        let all = queues * receivers;
+        if all > MAX_ALL_RECEIVERS {
+            return Err(SqsError::AllReceivers { queues, receivers, all });
+        }
         let names = self.queues.iter().map(|queue| checked_name(queue)).collect::<Result<Vec<_>, _>>()?;
         for (at, name) in names.iter().enumerate() {
             if names[..at].contains(name) {
@@ -204,6 +224,13 @@ mod tests {
         assert!(changed(|s| s.queues.push("x/\u{7}y".into())).contains(r"`x/\u{7}y` is not a queue"));
         assert!(changed(|s| s.queues.push("http://h/1/a".into())).contains("`a` is listed twice"));
         assert!(changed(|s| s.receivers = 0).contains("give 1 to 64"));
+        let many = |queues: usize| SqsSettings {
+            queues: (0..queues).map(|n| format!("q{n}")).collect(),
+            receivers: 64,
+            ..SqsSettings::default()
+        };
+        assert!(many(12).check().is_ok());
+        assert!(many(13).check().expect_err("refused").to_string().contains("832 receivers, and may be 800"));
         assert!(changed(|s| s.aws.endpoint = Some("localhost:4566".into())).contains("http://host:port"));
         assert!(changed(|s| s.timings.poll_wait = Duration::from_secs(21)).contains("at most 20 s"));
     }

@@ -24,8 +24,10 @@ use tokio::time::Instant;
 
 /// The most messages of one batch.
 const BATCH_SIZE: usize = 10;
-/// The size limit that is assumed until the queue's own is known. Queues allow at least this unless it was lowered; newer ones allow 1 MiB.
+/// The size limit that is assumed of a queue that does not say its own. Queues allow at least this unless it was lowered; newer ones allow 1 MiB.
 const ASSUMED_LIMIT: usize = 256 * 1024;
+/// The most that a queue can allow: messages are prepared for that until the queue's own limit is known.
+const LARGEST_LIMIT: usize = 1024 * 1024;
 /// Kept free for the names, types and values of the attributes, which count as well (about 100 bytes).
 const ATTRIBUTE_BYTES: usize = 512;
 /// The part of a call's time limit that is kept for the response to its last batch.
@@ -65,7 +67,7 @@ impl SqsSink {
         let name = format!("sqs:{}", queue.name);
         // The URL may contain the region.
         settings.queues = vec![queue_name.to_owned()];
-        let max_bytes = ASSUMED_LIMIT - ATTRIBUTE_BYTES;
+        let max_bytes = LARGEST_LIMIT - ATTRIBUTE_BYTES;
         let accepted = BTreeSet::new();
         Ok(SqsSink { settings, queue, name, runtime, connection: None, target: None, max_bytes, accepted })
     }
@@ -74,7 +76,14 @@ impl SqsSink {
         let send_within = self.settings.timings.send_within;
         let deadline = Instant::now() + send_within;
         let last_batch = deadline - send_within / LAST_RESPONSE;
+        let prepared_for = self.max_bytes;
         let (connection, url, limit) = self.connect(deadline).await.map_err(transient)?;
+        let fits = |message: &OutgoingMessage| message.bytes.len() <= self.max_bytes;
+        if self.max_bytes < prepared_for && !messages.iter().all(fits) {
+            let queue = &self.queue.name;
+            let why = format!("sqs queue `{queue}` accepts {limit} bytes, which was not known before");
+            return Err(SinkError::Transient { why });
+        }
         let prepared = messages.iter().map(|message| prepare(message, limit)).collect::<Result<Vec<_>, _>>()?;
         let mut left: Vec<&PreparedMessage<'_>> =
             prepared.iter().filter(|message| !self.accepted.contains(&message.outgoing.number)).collect();
@@ -200,7 +209,7 @@ impl Sink for SqsSink {
         &self.name
     }
 
-    /// 256 KiB minus the attributes, until the queue's own limit is known.
+    /// 1 MiB minus the attributes, until the queue's own limit is known: the first send finds that out, and fails where a message is larger.
     fn max_bytes(&self) -> usize {
         self.max_bytes
     }

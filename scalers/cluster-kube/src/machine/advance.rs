@@ -2,7 +2,7 @@
 //! again until it is done.
 
 use super::agenda::Task;
-use super::gang::{Gang, NamespaceState, Verdict};
+use super::gang::{Gang, NamespaceState, Verdict, Worker};
 use super::life::{Death, Life, is_preparing, words};
 use super::{KubeMachine, KubeReport, OBJECTS};
 use crate::api_call::Resource;
@@ -91,8 +91,13 @@ impl KubeMachine {
         let id = |number: &u32| WorkerId { run, worker: *number };
         let of = |life: Life| lives.iter().filter(move |(_, known)| **known == life).map(|(number, _)| *number);
         let absent: Vec<u32> = of(Life::Absent).collect();
-        if !absent.is_empty() && !gang.has(Resource::Secrets) {
-            self.agenda.plan(Task::CreateObject(run, Resource::Secrets), now);
+        let needs_secret = !absent.is_empty() || gang.secret_lost_at.is_some();
+        if needs_secret && !gang.has(Resource::Secrets) {
+            let create = Task::CreateObject(run, Resource::Secrets);
+            // What is being asked for is not asked for again without a pause.
+            if !self.agenda.is_open(&create) {
+                self.agenda.plan(create, now);
+            }
             return;
         }
         // Where something exists under the name of a pod, it is read first.
@@ -157,7 +162,13 @@ impl KubeMachine {
                 Life::Dead(Death::Exit(code)) => {
                     return Some(format!("{name} ended with exit code {code} before its gang was bound"));
                 }
-                Life::Dead(_) | Life::Unproven => return Some(format!("{name} was deleted before its gang was bound")),
+                Life::Dead(death) => return Some(over_before_bound(name, worker, death)),
+                Life::Unproven if worker.pod.is_some() => {
+                    return Some(format!(
+                        "{name} was ended by somebody else than its kubelet before its gang was bound"
+                    ));
+                }
+                Life::Unproven => return Some(format!("{name} was deleted before its gang was bound")),
                 _ if self.is_deleting(worker) => return Some(format!("{name} was deleted before its gang was bound")),
                 _ => {}
             }
@@ -313,6 +324,20 @@ impl KubeMachine {
             left.extend(gone);
             let (job, attempt, left) = (run.job, run.attempt, left.into_iter().collect());
             self.reports.push(KubeReport::Event(Event::RunShrunk { job, attempt, left, node_fault: None }));
+        }
+    }
+}
+
+/// How a pod was over before its gang was bound, where neither a refusal nor an exit code says it.
+fn over_before_bound(name: &str, worker: &Worker, death: &Death) -> String {
+    let node = worker.instance.as_deref().unwrap_or("its node");
+    match death {
+        Death::Completed => format!("{name} ended with exit code 0 before its gang was bound"),
+        Death::InstanceGone => format!("{node}, to which {name} was bound, was gone before its gang was bound"),
+        Death::Rebooted => format!("{node} was started again under {name} before its gang was bound"),
+        Death::Confirmed => format!("an operator has confirmed that {name} was dead before its gang was bound"),
+        Death::NeverBound | Death::Exit(_) | Death::Refused(_) => {
+            format!("{name} was deleted before its gang was bound")
         }
     }
 }

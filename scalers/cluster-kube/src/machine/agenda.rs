@@ -65,6 +65,8 @@ pub(crate) enum Task {
     Tell(u64),
     /// Set the labels by which pods of adopted objects find a node, by its name.
     LabelNode(String),
+    /// Delete a pod whose creation has returned it without what says that it is ours.
+    Discard(PodKey),
 }
 
 impl Task {
@@ -91,7 +93,7 @@ impl Task {
         match self {
             Task::List(_) => "list objects",
             Task::Watch(_) => "watch objects",
-            Task::DeletePod(_) => "delete pods",
+            Task::DeletePod(_) | Task::Discard(_) => "delete pods",
             Task::OpenBarrier(_) | Task::TellWorker(_) => "open start barriers",
             Task::Bind(_) => "bind pods",
             Task::Create(_) => "create pods",

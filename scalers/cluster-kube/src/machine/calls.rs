@@ -64,6 +64,7 @@ impl KubeMachine {
             Task::AdoptedPods(run) => self.adopted_pods_call(*run),
             Task::Tell(number) => self.event_call(*number),
             Task::LabelNode(name) => self.label_node_call(name),
+            Task::Discard(key) => self.discard_call(key),
         }
     }
 

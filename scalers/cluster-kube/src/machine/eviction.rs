@@ -17,9 +17,15 @@ pub(super) struct ForeignPod {
     pub kept_by: Option<String>,
 }
 
-/// Whether an eviction was refused because of a disruption budget, which is no sign of too many calls.
+/// Whether an eviction was refused because of disruption budgets, which is no sign of too many calls or of a server that fails: of a pod that has
+/// more than one, the API server says with 500 that it does not support that.
 pub(super) fn is_budget(task: &Task, error: &KubeError) -> bool {
-    matches!(task, Task::Evict(..)) && error.code == 429 && error.message.contains("disruption budget")
+    let budget = match error.code {
+        429 => error.message.contains("disruption budget"),
+        500 => error.message.contains("more than one PodDisruptionBudget"),
+        _ => false,
+    };
+    matches!(task, Task::Evict(..)) && budget
 }
 
 impl KubeMachine {

@@ -20,6 +20,8 @@ pub(super) struct Gang {
     /// The name of its Service and ConfigMap. `None`: not known, because none of its pods was seen.
     pub service: Option<String>,
     pub objects: BTreeMap<Resource, GangObject>,
+    /// When its Service was found to be deleted by somebody else: the Secret goes with it. `None`: that was not found, or another Secret was created since.
+    pub secret_lost_at: Option<Timestamp>,
     pub workers: BTreeMap<u32, Worker>,
     /// The barrier is open on its Service: every worker was bound.
     pub released: bool,

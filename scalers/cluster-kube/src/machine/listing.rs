@@ -47,6 +47,8 @@ struct Listing {
     watch: Option<KubeCallId>,
     /// Watches in a row that could not be opened.
     failures: u32,
+    /// The namespaces, by their index, that have denied their last list. What is listed in all at once has one.
+    denied: BTreeSet<usize>,
 }
 
 impl Listings {
@@ -105,6 +107,24 @@ impl Listings {
         listing.objects.clear();
         listing.continue_token = None;
         listing.namespace = 0;
+    }
+
+    /// Takes note of whether the namespace that is listed denies that.
+    pub fn note_response(&mut self, resource: Resource, response: &KubeResponse) {
+        let listing = self.of(resource);
+        match response {
+            KubeResponse::Refused(error) if error.class == KubeErrorClass::Denied => {
+                listing.denied.insert(listing.namespace);
+            }
+            _ => {
+                listing.denied.remove(&listing.namespace);
+            }
+        }
+    }
+
+    /// Whether any list is denied.
+    pub fn are_denied(&self) -> bool {
+        self.by_resource.values().any(|listing| !listing.denied.is_empty())
     }
 
     /// Whether another namespace is to be listed, whose first page is next then.

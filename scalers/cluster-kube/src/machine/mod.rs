@@ -14,7 +14,8 @@
 //! 1. Nothing is decided before all our pods, nodes and Services were listed. A list that fails is unknown, never empty.
 //! 2. A gang's pods are created, then bound all or none, then told to go. One that cannot be is rolled back whole.
 //! 3. The outcome of an attempt is reported when nothing of it runs any more, and a pod goes only when the outcome is journaled.
-//! 4. Pods, nodes and Services without our label and our journal's id are never changed, but for a node's cordon and taints.
+//! 4. Pods, nodes and Services without our label and our journal's id are never changed, but for a node's cordon and taints, and for a pod that our own
+//!    creation has returned without them, which is deleted.
 //!
 //! Memory is bounded by the gangs, the nodes, and our pods in the cluster; where nodes are owned, by the bound pods of others too.
 
@@ -23,6 +24,7 @@ mod advance;
 mod agenda;
 mod calls;
 mod cleanup;
+mod discard;
 mod drains;
 mod ending;
 mod eviction;
@@ -42,7 +44,7 @@ use crate::adoption::WorkloadId;
 use crate::api_call::{KubeCall, KubeCallId, KubeRateClass, Resource, WatchEvent};
 use crate::kube_error::KubeError;
 use crate::names::{RunId, WorkerId, journal_label};
-use crate::objects::{KubeNode, KubePod};
+use crate::objects::{KubeNode, KubePod, ObjectMeta};
 use crate::rates::KubeRates;
 use crate::request::{GangStart, RunToken};
 use crate::settings::KubeSettings;
@@ -169,6 +171,8 @@ pub struct KubeMachine {
     view: Option<EngineView>,
     listings: Listings,
     pods: BTreeMap<PodKey, KubePod>,
+    /// Pods that were created and do not say that they are ours, to be deleted.
+    discards: BTreeMap<PodKey, ObjectMeta>,
     nodes: BTreeMap<String, KubeNode>,
     /// Nodes by the cloud's id of their instance.
     node_of: BTreeMap<String, String>,
@@ -209,6 +213,7 @@ impl KubeMachine {
             agenda: Agenda::default(),
             view: None,
             pods: BTreeMap::new(),
+            discards: BTreeMap::new(),
             nodes: BTreeMap::new(),
             node_of: BTreeMap::new(),
             gangs: BTreeMap::new(),

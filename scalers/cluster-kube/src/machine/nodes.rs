@@ -105,7 +105,7 @@ impl KubeMachine {
         let Some(claim) = self.view.as_ref().and_then(|view| view.claims.get(instance)) else { return };
         if claim.phase != ClaimPhase::Booting {
             self.ready_reported.remove(instance);
-            return;
+            return self.clear_startup_taint(instance);
         }
         let Some(node) = self.node_of.get(instance).and_then(|name| self.nodes.get(name)) else { return };
         let offers = claim.offers.iter().all(|(resource, count)| node.allocatable(resource) >= *count);
@@ -128,6 +128,22 @@ impl KubeMachine {
         }
     }
 
+    /// A node that was ready and has registered again, because somebody deleted it, has the taint of its start again: that goes once more.
+    fn clear_startup_taint(&mut self, instance: &str) {
+        let Some(node) = self.node_of.get(instance).and_then(|name| self.nodes.get(name)) else { return };
+        if self.is_tainted_again(instance, node) && node.is_ready() && !self.is_held_back(node) {
+            let name = node.metadata.name.clone();
+            self.agenda.plan(Task::Taints(name), Timestamp(0));
+        }
+    }
+
+    /// Whether a node that was bought and takes work has the taint of its start.
+    fn is_tainted_again(&self, instance: &str, node: &KubeNode) -> bool {
+        let claim = self.view.as_ref().and_then(|view| view.claims.get(instance));
+        let takes_work = claim.is_some_and(|claim| claim.phase == ClaimPhase::Ready && claim.owned.is_none());
+        takes_work && node.spec.taints.iter().any(|taint| taint.key == self.settings.startup_taint)
+    }
+
     /// Whether its network or storage is not there yet, or it is cordoned.
     fn is_held_back(&self, node: &KubeNode) -> bool {
         let not_ready = |taint: &Taint| self.settings.not_ready_taints.iter().any(|key| taint.key.starts_with(key));
@@ -147,9 +163,10 @@ impl KubeMachine {
 
     pub(super) fn taints_call(&self, name: &str) -> Option<KubeCall> {
         let node = self.nodes.get(name)?;
-        let booting = self.view.as_ref()?.claims.get(node.instance()?)?.phase == ClaimPhase::Booting;
+        let instance = node.instance()?;
+        let booting = self.view.as_ref()?.claims.get(instance)?.phase == ClaimPhase::Booting;
         let taints = self.taints_of(node);
-        if !booting || taints == node.spec.taints {
+        if !(booting || self.is_tainted_again(instance, node)) || taints == node.spec.taints {
             return None;
         }
         let metadata = json!({"uid": node.metadata.uid, "resourceVersion": node.metadata.resource_version});

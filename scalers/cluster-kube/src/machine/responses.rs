@@ -14,6 +14,10 @@ use forebay_kernel::units::{Span, Timestamp};
 const REPORT_AFTER: u32 = 5;
 /// What the API server denies an operator may have to allow: it is tried again so seldom.
 pub(super) const DENIED_AGAIN: Span = Span::secs(30);
+/// A Secret whose Service was deleted is collected within this time. What exists under its name afterwards was created since.
+const COLLECTED_WITHIN: Span = Span::secs(60);
+/// While it is not collected, another one is asked for so often.
+const COLLECTED_AGAIN: Span = Span::secs(2);
 /// A gang is refused for want of a role only when it has been missing for so long: an API server that has just started has not read its roles yet.
 const ROLE_PATIENCE: Span = Span::secs(60);
 
@@ -39,6 +43,9 @@ impl KubeMachine {
                 if !matches!(response, KubeResponse::Refused(_)) {
                     self.no_role_since.remove(task.operation());
                 }
+                if let Task::List(resource) = &task {
+                    self.listings.note_response(*resource, &response);
+                }
                 if !self.still_denied(&task, &response) {
                     self.recovered(task.operation());
                 }
@@ -47,8 +54,11 @@ impl KubeMachine {
         }
     }
 
-    /// Whether an operation is denied for the reason for which it was reported to fail.
+    /// Whether an operation is denied for the reason for which it was reported to fail. Lists are one operation, in all namespaces.
     fn still_denied(&self, task: &Task, response: &KubeResponse) -> bool {
+        if matches!(task, Task::List(_)) && self.listings.are_denied() {
+            return true;
+        }
         let KubeResponse::Refused(error) = response else { return false };
         error.class == KubeErrorClass::Denied && self.failures.get(task.operation()) == Some(&error.reason)
     }
@@ -123,7 +133,7 @@ impl KubeMachine {
             Task::ReadNamespace(run) => self.namespace_read(run, &response),
             Task::ReadNode(id) => self.node_read(id, response, now),
             Task::Bind(id) => self.bound(id, response, now),
-            Task::OpenBarrier(run) => self.barrier_opened(run, response),
+            Task::OpenBarrier(run) => self.barrier_opened(run, response, now),
             Task::TellWorker(id) => self.changed_pod(id, response, now),
             Task::DeletePod(key) => self.pod_deleted(&key, response, now),
             Task::Unfinalize(key) => self.unfinalized(&key, response, now),
@@ -133,6 +143,7 @@ impl KubeMachine {
             Task::Evict(instance, key) => self.evicted(&instance, &key, response),
             Task::Taints(name) => self.tainted(name, response, now),
             Task::Warnings(id) => self.warned(id, response, now),
+            Task::Discard(key) => self.discarded(key, response, now),
             Task::Partition(name) => self.partitioned(name, response, now),
             Task::Adopt(uid) => self.adopt_answered(&uid, response, now),
             Task::AdoptedPods(run) => self.adopted_pods_page(run, response, now),
@@ -161,6 +172,9 @@ impl KubeMachine {
         match response {
             KubeResponse::Object(object) => {
                 if let KubeObject::Pod(pod) = *object {
+                    if self.owner(&pod.metadata) != Some(id) {
+                        return self.created_unowned(id, &pod, now);
+                    }
                     self.compare_requests(id, &pod);
                     self.see_pod(pod);
                 }
@@ -253,15 +267,23 @@ impl KubeMachine {
         }
     }
 
-    fn barrier_opened(&mut self, run: RunId, response: KubeResponse) {
+    fn barrier_opened(&mut self, run: RunId, response: KubeResponse, now: Timestamp) {
         self.changed.insert(run);
         let Some(gang) = self.gangs.get_mut(&run) else { return };
         match response {
             KubeResponse::Refused(error) if error.class == KubeErrorClass::Denied => {
-                self.deny(run, &error, Timestamp(0));
+                self.deny(run, &error, now);
             }
-            // Somebody deleted the Service: it is created again.
-            KubeResponse::Refused(_) => drop(gang.objects.remove(&Resource::Services)),
+            // Somebody deleted the Service: it is created again, and the Secret that goes with it too.
+            KubeResponse::Refused(error) if error.class == KubeErrorClass::NotFound => {
+                gang.objects.remove(&Resource::Services);
+                gang.objects.remove(&Resource::Secrets);
+                gang.secret_lost_at = Some(now);
+            }
+            // It is another than was known: whether it is ours is found out as with one that is there when it is to be created.
+            KubeResponse::Refused(_) => {
+                gang.objects.remove(&Resource::Services);
+            }
             _ => gang.released = true,
         }
     }
@@ -330,16 +352,25 @@ impl KubeMachine {
     fn object_created(&mut self, run: RunId, resource: Resource, response: KubeResponse, now: Timestamp) {
         self.changed.insert(run);
         match response {
-            KubeResponse::Object(object) => self.see_object(resource, object.metadata()),
+            KubeResponse::Object(object) => {
+                if let Some(gang) = self.gangs.get_mut(&run).filter(|_| resource == Resource::Secrets) {
+                    gang.secret_lost_at = None;
+                }
+                self.see_object(resource, object.metadata());
+            }
             KubeResponse::Refused(error) if refuses_creation(&error) => self.deny(run, &error, now),
             KubeResponse::Refused(error) if error.class == KubeErrorClass::Conflict => {
                 self.agenda.plan(Task::CreateObject(run, resource), now + self.rates.delay(0));
             }
             // Not read: whoever may read a Secret may read all of them. Its name has the hash of our decision, so it is of an earlier call.
             KubeResponse::Refused(error) if resource == Resource::Secrets && error.class == KubeErrorClass::Exists => {
-                if let Some(gang) = self.gangs.get_mut(&run) {
-                    gang.objects.insert(resource, GangObject::Exists { uid: String::new() });
+                let Some(gang) = self.gangs.get_mut(&run) else { return };
+                if gang.secret_lost_at.is_some_and(|lost| now.since(lost) < COLLECTED_WITHIN) {
+                    // It may be the one that goes with the Service that was deleted.
+                    return self.agenda.plan(Task::CreateObject(run, resource), now + COLLECTED_AGAIN);
                 }
+                gang.secret_lost_at = None;
+                gang.objects.insert(resource, GangObject::Exists { uid: String::new() });
             }
             _ if resource == Resource::Secrets => self.agenda.plan(Task::CreateObject(run, resource), now),
             _ => self.agenda.plan(Task::ReadObject(run, resource), now),

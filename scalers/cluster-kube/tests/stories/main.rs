@@ -152,32 +152,39 @@ fn a_node_to_which_a_pod_binds_while_it_is_drained_is_not_given_back() {
 
 #[test]
 fn a_disruption_budget_keeps_a_foreign_pod_until_the_operators_deadline_and_stops_nothing_else() {
-    let settings = KubeSettings { evict_deadline: Some(Span::secs(60)), ..KubeSettings::new("jobs", "forebay:1") };
-    let mut kube = listed_with(settings, ClaimPhase::Leaving, node(5, json!({})));
-    kube.drain("i-1");
-    let (id, _) = one(kube.poll(NOW));
-    kube.handle_response(id, KubeResponse::Object(Box::new(node(11, json!({"unschedulable": true})))), NOW);
-    let budget = "Cannot evict pod as it would violate the pod's disruption budget.";
-    let bound = || page(vec![pod(12, json!({"spec": {"nodeName": "n"}}))]);
-    let mut blocked = Vec::new();
-    for look in 1..=5 {
-        let at = NOW + Span::secs(10 * look);
-        let (id, call) = one(kube.poll(at));
-        assert!(matches!(call, KubeCall::List { .. }), "{look}: {call:?}");
+    for (code, reason, budget) in [
+        (429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget."),
+        (
+            500,
+            "InternalError",
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+        ),
+    ] {
+        let settings = KubeSettings { evict_deadline: Some(Span::secs(60)), ..KubeSettings::new("jobs", "forebay:1") };
+        let mut kube = listed_with(settings, ClaimPhase::Leaving, node(5, json!({})));
+        kube.drain("i-1");
+        let (id, _) = one(kube.poll(NOW));
+        kube.handle_response(id, KubeResponse::Object(Box::new(node(11, json!({"unschedulable": true})))), NOW);
+        let bound = || page(vec![pod(12, json!({"spec": {"nodeName": "n"}}))]);
+        let mut blocked = Vec::new();
+        for look in 1..=5 {
+            let at = NOW + Span::secs(10 * look);
+            let (id, call) = one(kube.poll(at));
+            assert!(matches!(call, KubeCall::List { .. }), "{look}: {call:?}");
+            kube.handle_response(id, bound(), at);
+            // Asked again with each look, with no growing delay: a budget is no sign of too many calls.
+            let (id, call) = one(kube.poll(at));
+            assert!(matches!(call, KubeCall::Evict { .. }), "{look}: {call:?}");
+            kube.handle_response(id, KubeResponse::Refused(KubeError::of_status(code, reason, budget)), at);
+            blocked.extend(kube.take_reports());
+        }
+        let told = |pods: &str| KubeReport::DrainBlocked { instance: "i-1".into(), pods: vec![pods.into()] };
+        assert_eq!(blocked, [told("others/p"), told(&format!("others/p ({budget})"))], "said once each");
+        let at = NOW + Span::secs(60);
+        let (id, _) = one(kube.poll(at));
         kube.handle_response(id, bound(), at);
-        // Asked again with each look, with no growing delay: a budget is no sign of too many calls.
-        let (id, call) = one(kube.poll(at));
-        assert!(matches!(call, KubeCall::Evict { .. }), "{look}: {call:?}");
-        let refused = KubeError::of_status(429, "TooManyRequests", budget);
-        kube.handle_response(id, KubeResponse::Refused(refused), at);
-        blocked.extend(kube.take_reports());
+        assert_eq!(kube.take_reports(), [KubeReport::Drained { instance: "i-1".into() }]);
     }
-    let told = |pods: &str| KubeReport::DrainBlocked { instance: "i-1".into(), pods: vec![pods.into()] };
-    assert_eq!(blocked, [told("others/p"), told(&format!("others/p ({budget})"))], "said once each");
-    let at = NOW + Span::secs(60);
-    let (id, _) = one(kube.poll(at));
-    kube.handle_response(id, bound(), at);
-    assert_eq!(kube.take_reports(), [KubeReport::Drained { instance: "i-1".into() }]);
 }
 
 #[test]

@@ -1,14 +1,14 @@
 //! What is said of calls that fail, of creations that are refused, and of nodes that a gang waits for; and that nothing is asked for without a pause.
 
-use super::{NOW, creating, listed, node, one, page, run, start, stopped, view};
-use forebay_cluster_kube::view::ClaimPhase;
+use super::{NOW, creating, listed, node, one, page, run, run_view, start, stopped, view};
+use forebay_cluster_kube::view::{ClaimPhase, RunStage, RunView};
 use forebay_cluster_kube::{
-    KubeCall, KubeCallId, KubeError, KubeMachine, KubeObject, KubeReport, KubeResponse, KubeSettings, Resource,
-    RunToken, WatchChange, WatchEvent, WorkerId,
+    EngineView, KubeCall, KubeCallId, KubeError, KubeMachine, KubeObject, KubeReport, KubeResponse, KubeSettings,
+    Resource, RunToken, WatchChange, WatchEvent, WorkerId,
 };
 use forebay_kernel::units::{Span, Timestamp};
-use serde_json::json;
-use std::collections::BTreeMap;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 
 type Watches = BTreeMap<Resource, KubeCallId>;
 
@@ -140,4 +140,151 @@ fn a_gang_that_waits_for_a_node_says_for_which_and_why() {
     let (_, call) = one(kube.poll(NOW));
     assert!(matches!(call, KubeCall::Bind { .. }), "{call:?}");
     assert_eq!(kube.take_reports(), [KubeReport::Waiting { worker: *worker, words: None }]);
+}
+
+fn object(resource: Resource, body: Value) -> KubeResponse {
+    KubeResponse::Object(Box::new(KubeObject::of_json(resource, body).unwrap()))
+}
+
+fn refused(code: u16, reason: &str) -> KubeResponse {
+    KubeResponse::Refused(KubeError::of_status(code, reason, "no"))
+}
+
+#[test]
+fn a_service_that_is_deleted_during_a_start_is_made_again_and_so_is_the_secret_that_goes_with_it() {
+    let (mut kube, id, mut body) = creating();
+    (body["metadata"]["uid"], body["metadata"]["resourceVersion"]) = (json!("p-1"), json!("20"));
+    kube.handle_response(id, object(Resource::Pods, body), NOW);
+    let (id, call) = one(kube.poll(NOW));
+    assert!(matches!(call, KubeCall::Bind { .. }), "{call:?}");
+    kube.handle_response(id, KubeResponse::Done, NOW);
+    let (id, call) = one(kube.poll(NOW));
+    assert!(matches!(call, KubeCall::Apply { resource: Resource::Services, .. }), "{call:?}");
+    kube.handle_response(id, refused(404, "NotFound"), NOW);
+    let (id, call) = one(kube.poll(NOW));
+    let KubeCall::Create { resource: Resource::Services, mut body, .. } = call else { panic!("{call:?}") };
+    body["metadata"]["uid"] = json!("s-2");
+    kube.handle_response(id, object(Resource::Services, *body), NOW);
+    // What exists is the Secret of the Service that was deleted, and goes in a moment.
+    let mut now = NOW;
+    for exists in [true, true, false] {
+        let (id, call) = one(kube.poll(now));
+        let KubeCall::CreateSecret { body, .. } = call else { panic!("{call:?}") };
+        assert_eq!(body.reveal()["metadata"]["ownerReferences"][0]["uid"], "s-2");
+        let secret = object(Resource::Secrets, body.reveal().clone());
+        kube.handle_response(id, if exists { refused(409, "AlreadyExists") } else { secret }, now);
+        if exists {
+            assert!(kube.poll(now).is_empty(), "it is not asked for without a pause");
+            now = now + Span::secs(2);
+        }
+    }
+    let (_, call) = one(kube.poll(now));
+    assert!(matches!(call, KubeCall::Apply { resource: Resource::Services, .. }), "{call:?}");
+}
+
+#[test]
+fn a_ready_node_that_registers_again_loses_the_taint_of_its_start_again() {
+    let taint = |key: &str| json!({"key": key, "effect": "NoSchedule"});
+    let mut taints = vec![taint("forebay.dev/starting"), taint("forebay.dev/node"), taint("node.cilium.io/not-ready")];
+    let (mut kube, watches) = watching(&node(5, json!({})));
+    let seen = |kube: &mut KubeMachine, change: WatchChange| {
+        kube.handle_watch(WatchEvent { watch: watches[&Resource::Nodes], change }, NOW);
+        let calls = kube.poll(NOW).into_iter();
+        calls.filter(|(_, call)| matches!(call, KubeCall::Merge { .. })).collect::<Vec<_>>()
+    };
+    let calls = seen(&mut kube, WatchChange::Deleted(Box::new(node(11, json!({})))));
+    assert!(calls.is_empty(), "{calls:?}");
+    let calls = seen(&mut kube, WatchChange::Applied(Box::new(node(12, json!({"taints": taints})))));
+    assert!(calls.is_empty(), "its network is not there yet: {calls:?}");
+    taints.pop();
+    let calls = seen(&mut kube, WatchChange::Applied(Box::new(node(13, json!({"taints": taints})))));
+    let (id, call) = one(calls);
+    let KubeCall::Merge { resource: Resource::Nodes, body, .. } = call else { panic!("{call:?}") };
+    assert_eq!(body["spec"]["taints"], json!([taint("forebay.dev/node")]));
+    kube.handle_response(id, KubeResponse::Object(Box::new(node(14, body["spec"].clone()))), NOW);
+    let calls = kube.poll(NOW);
+    assert!(calls.is_empty() && kube.take_reports().is_empty(), "{calls:?}");
+}
+
+#[test]
+fn a_namespace_that_denies_its_lists_is_said_once_until_it_allows_them() {
+    let mut settings = KubeSettings::new("jobs", "forebay:1");
+    settings.namespaces.insert("research".into(), "gone".into());
+    let every = settings.list_every;
+    let mut kube = KubeMachine::new(settings, "j");
+    kube.begin(view(ClaimPhase::Ready));
+    let (mut now, mut said) = (NOW, Vec::new());
+    for denies in [true, true, false, false] {
+        for _ in 0..4 {
+            for (id, call) in kube.poll(now) {
+                let KubeCall::List { namespace, .. } = &call else { continue };
+                let denied = denies && namespace.as_deref() == Some("gone");
+                kube.handle_response(id, if denied { refused(403, "Forbidden") } else { page(Vec::new()) }, now);
+            }
+        }
+        let words = kube.take_reports().into_iter().filter_map(|report| match report {
+            KubeReport::Failing { operation, .. } => Some(format!("{operation} fails")),
+            KubeReport::Recovered { operation } => Some(format!("{operation} works")),
+            _ => None,
+        });
+        said.push(words.collect::<Vec<String>>());
+        now = now + every;
+    }
+    let none = Vec::new;
+    assert_eq!(said, [vec!["list objects fails".to_owned()], none(), vec!["list objects works".to_owned()], none()]);
+}
+
+#[test]
+fn why_a_gang_cannot_be_bound_any_more_is_said_as_it_is() {
+    let ended = json!({"terminated": {"exitCode": 0, "finishedAt": "2026-11-24T11:00:05Z"}});
+    let completed = json!({"phase": "Succeeded", "containerStatuses": [{"name": "worker", "state": ended}]});
+    let called_over = json!({"phase": "Failed"});
+    for (status, instance, part) in [
+        (completed, true, "ended with exit code 0 before"),
+        (json!({}), false, "i-1, to which"),
+        (called_over, true, "by somebody else than its kubelet"),
+    ] {
+        let (mut kube, id, mut body) = creating();
+        (body["metadata"]["uid"], body["metadata"]["resourceVersion"]) = (json!("p-1"), json!("20"));
+        body["spec"]["nodeName"] = json!("n");
+        body["status"] = status;
+        kube.handle_response(id, object(Resource::Pods, body), NOW);
+        if !instance {
+            let starting = RunView { stage: RunStage::Starting, ..run_view(BTreeSet::new()) };
+            kube.handle_state(EngineView { runs: BTreeMap::from([(run(), starting)]), ..EngineView::default() });
+        }
+        kube.poll(NOW);
+        let reports = kube.take_reports();
+        let said = reports.iter().find_map(|report| match report {
+            KubeReport::Refused { words, .. } => Some(words.clone()),
+            _ => None,
+        });
+        let said = said.unwrap_or_else(|| panic!("{part}: {reports:?}"));
+        assert!(said.contains(part) && !said.contains("deleted"), "{part}: {said}");
+    }
+}
+
+#[test]
+fn a_pod_that_comes_back_without_what_says_whose_it_is_refuses_its_gang_and_is_deleted() {
+    let (mut kube, id, mut body) = creating();
+    (body["metadata"]["uid"], body["metadata"]["resourceVersion"]) = (json!("p-1"), json!("20"));
+    body["metadata"]["annotations"] = json!({});
+    kube.handle_response(id, object(Resource::Pods, body.clone()), NOW);
+    let (id, call) = one(kube.poll(NOW));
+    let KubeCall::Delete { resource: Resource::Pods, uid, .. } = call else { panic!("{call:?}") };
+    assert_eq!(uid.as_deref(), Some("p-1"));
+    let reports = kube.take_reports();
+    let [KubeReport::Refused { words, .. }, last] = &reports[..] else { panic!("{reports:?}") };
+    assert!(words.contains("admission webhook") && words.contains("exempt") && *last == stopped(), "{reports:?}");
+    // It stays until our finalizer has gone.
+    body["metadata"]["resourceVersion"] = json!("21");
+    body["metadata"]["deletionTimestamp"] = json!("2026-11-24T11:00:00Z");
+    kube.handle_response(id, object(Resource::Pods, body.clone()), NOW);
+    let (id, call) = one(kube.poll(NOW));
+    let KubeCall::Merge { resource: Resource::Pods, body: merge, .. } = call else { panic!("{call:?}") };
+    assert_eq!(merge["metadata"], json!({"uid": "p-1", "resourceVersion": "21", "finalizers": []}));
+    body["metadata"]["finalizers"] = json!([]);
+    kube.handle_response(id, object(Resource::Pods, body), NOW);
+    let calls = kube.poll(NOW);
+    assert!(calls.is_empty(), "{calls:?}");
 }

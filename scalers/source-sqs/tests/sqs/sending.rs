@@ -84,6 +84,8 @@ fn a_message_that_the_queue_does_not_accept_is_named_by_its_number() {
     let url = admin.create("small", &[(QueueAttributeName::MaximumMessageSize, "2048")]);
     let mut sink = sink(&admin, "small");
     let messages = [message(4, "a", "x"), message(5, "a", &"x".repeat(2048)), message(6, "a", "x")];
+    let first = sink.send(&messages).expect_err("the queue's limit was not known");
+    assert!(matches!(&first, SinkError::Transient { why } if why.contains("2048")), "{first}");
     let refused = sink.send(&messages).expect_err("one is too large");
     assert!(matches!(&refused, SinkError::Refused { number: 5, why } if why.contains("2048")), "{refused}");
     assert_eq!(sink.max_bytes(), 2048 - 512);

@@ -5,7 +5,7 @@ use crate::stub::{Stub, StubResponse, batch};
 use crate::support::{runtime, settings};
 use forebay_source::{OutgoingMessage, Sink, SinkError};
 use forebay_source_sqs::SqsSink;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -63,6 +63,28 @@ fn a_message_that_is_never_accepted_is_named() {
     let mut sink = SqsSink::new(settings(&stub.endpoint, &[]), "out", runtime.handle().clone()).expect("a sink");
     let messages: Vec<OutgoingMessage> = (1..=5).map(|n| message(n, "a", "x")).collect();
     assert!(matches!(sink.send(&messages), Err(SinkError::Refused { number: 3, .. })));
+}
+
+#[test]
+fn a_first_message_may_be_as_large_as_the_queue_allows() {
+    for (limit, fits) in [("1048576", true), ("262144", false)] {
+        let stub = Stub::start(move |action, _| {
+            let attributes = json!({ "Attributes": { "MaximumMessageSize": limit } });
+            (action == "GetQueueAttributes").then_some(StubResponse::Good(attributes))
+        });
+        let runtime = runtime();
+        let mut sink = SqsSink::new(settings(&stub.endpoint, &[]), "out", runtime.handle().clone()).expect("a sink");
+        let messages = [message(1, "a", &"x".repeat(500_000))];
+        assert!(messages[0].bytes.len() <= sink.max_bytes(), "it is not cut before the limit is known");
+        let sent = sink.send(&messages);
+        if fits {
+            sent.expect("sent");
+        } else {
+            assert!(matches!(&sent, Err(SinkError::Transient { why }) if why.contains(limit)), "{sent:?}");
+        }
+        assert_eq!(messages[0].bytes.len() <= sink.max_bytes(), fits, "what is sent next is prepared for it");
+        assert_eq!(batches(&stub), if fits { vec![vec![1]] } else { Vec::new() });
+    }
 }
 
 #[test]

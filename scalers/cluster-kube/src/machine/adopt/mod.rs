@@ -41,7 +41,7 @@ pub(super) struct Adoptions {
     runs: BTreeMap<RunId, AdoptedRun>,
     /// Objects whose submission, or what is in its way, was reported, with what was said.
     told: BTreeMap<String, String>,
-    /// Objects that are gone, whose jobs were cancelled for that.
+    /// Objects that are gone, whose jobs were cancelled for that and are open in the engine's view.
     cancelled: BTreeSet<String>,
     /// Attempts whose object is proven not to be there, or to be suspended without our label.
     missing: BTreeSet<RunId>,
@@ -202,6 +202,8 @@ impl KubeMachine {
         }
         self.adoptions.runs.retain(|run, _| alive.contains(run));
         self.adoptions.missing.retain(|run| alive.contains(run));
+        let is_open = |uid: &String| view.adopted.get(uid).is_some_and(|known| known.open);
+        self.adoptions.cancelled.retain(is_open);
         let over = |job: &JobId| !view.adopted.values().any(|known| known.job == *job && known.open);
         self.adoptions.ghosts.retain(|job, _| !over(job));
         let confirmed = view.adopted.values().filter_map(|known| Some((known.job, known.run.as_ref()?)));
@@ -290,6 +292,14 @@ impl KubeMachine {
         for uid in uids {
             self.advance_workload(&uid, now);
         }
+        self.forget_said();
+    }
+
+    /// What was said of an object that is gone is kept while its job is open: an answer to a call that was made before may come yet.
+    fn forget_said(&mut self) {
+        let (workloads, view) = (&self.adoptions.workloads, self.view.as_ref());
+        let is_open = |uid: &str| view.and_then(|view| view.adopted.get(uid)).is_some_and(|known| known.open);
+        self.adoptions.news.retain(|uid| workloads.contains_key(uid) || is_open(uid));
     }
 
     fn wake_adoptions(&mut self, at: Timestamp) {

@@ -65,6 +65,11 @@ impl NewsBook {
     pub(super) fn forget(&mut self, uid: &str) {
         self.said.remove(uid);
     }
+
+    /// Keeps what was said of these objects, and forgets all other.
+    pub(super) fn retain(&mut self, mut keeps: impl FnMut(&str) -> bool) {
+        self.said.retain(|uid, _| keeps(uid));
+    }
 }
 
 impl KubeMachine {
@@ -137,6 +142,58 @@ fn micro_time(at: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::adoption::WorkloadKind;
+    use crate::settings::KubeSettings;
+    use crate::view::{AdoptedView, EngineView};
+    use forebay_kernel::ids::{Attempt, JobId};
+
+    const NOW: Timestamp = Timestamp(1_800_000_000_000);
+
+    /// A machine that has listed all, and finds nothing.
+    fn listed(view: EngineView) -> KubeMachine {
+        let mut settings = KubeSettings::new("jobs", "forebay:1");
+        settings.adopt.insert("team-a".to_owned());
+        let mut kube = KubeMachine::new(settings, "j");
+        kube.begin(view);
+        for _ in 0..3 {
+            for (id, call) in kube.poll(NOW) {
+                if let KubeCall::List { .. } = call {
+                    let resource_version = "10".to_owned();
+                    let page = KubeResponse::Page { objects: Vec::new(), continue_token: None, resource_version };
+                    kube.handle_response(id, page, NOW);
+                }
+            }
+        }
+        kube
+    }
+
+    #[test]
+    fn what_is_kept_of_an_object_that_is_gone_goes_with_its_job() {
+        let (namespace, name, uid) = ("team-a".to_owned(), "a".to_owned(), "u".to_owned());
+        let object = WorkloadId { namespace, kind: WorkloadKind::Job, name, uid };
+        let view = |open| {
+            let adopted = AdoptedView {
+                object: object.clone(),
+                job: JobId(1),
+                tenant: "me".to_owned(),
+                open,
+                attempt: Attempt(1),
+                waits: None,
+                run: None,
+            };
+            EngineView { adopted: BTreeMap::from([(object.uid.clone(), adopted)]), ..EngineView::default() }
+        };
+        let mut kube = listed(view(true));
+        // Its suspension is answered after it was deleted.
+        assert!(kube.tell(&object, News::Stopped, "1", "stopped", NOW));
+        kube.handle_state(view(true));
+        kube.poll(NOW);
+        let kept = |kube: &KubeMachine| (kube.adoptions.cancelled.len(), kube.adoptions.news.said.len());
+        assert_eq!(kept(&kube), (1, 1), "it is cancelled and said once while its job is open");
+        kube.handle_state(view(false));
+        kube.poll(NOW);
+        assert_eq!(kept(&kube), (0, 0));
+    }
 
     #[test]
     fn times_are_written_as_kubernetes_reads_them() {
