@@ -37,8 +37,7 @@ pub enum KeyError {
 
 impl StorageFailure for KeyError {
     fn is_full(&self) -> bool {
-        use std::io::ErrorKind::{QuotaExceeded, StorageFull};
-        matches!(self, KeyError::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
+        matches!(self, KeyError::Io { source, .. } if crate::journal::is_out_of_room(source))
     }
 }
 

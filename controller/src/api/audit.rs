@@ -4,20 +4,19 @@
 //! request -> who it is (auth) -> handler -> its answer carries an Act, or is 401 or 403 -> audit log
 //! ```
 //!
-//! An act goes on although whoever asked for it goes away, and so does what is written of it: a POST has a task of its own.
+//! What is written of an act does not depend on whether whoever asked for it is still there: see whole.rs.
 //!
 //! Never: what programs do all the time, such as events and reads; a token, or what a refused one says of itself.
 
 use super::Api;
-use super::error::{ApiError, ErrorCode};
+use super::error::ErrorCode;
 use super::listen::PeerAddress;
-use crate::audit_log::{AuditLog, Author};
+use crate::audit_log::Author;
 use crate::config::tokens::Who;
 use crate::show::figures::short;
 use axum::extract::{Request, State};
-use axum::http::Method;
 use axum::middleware::Next;
-use axum::response::{IntoResponse as _, IntoResponseParts, Response, ResponseParts};
+use axum::response::{IntoResponseParts, Response, ResponseParts};
 use serde_json::Value;
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
@@ -51,22 +50,8 @@ impl Known {
     }
 }
 
-pub(super) async fn watch(State(api): State<Api>, request: Request, next: Next) -> Response {
+pub(super) async fn watch(State(api): State<Api>, mut request: Request, next: Next) -> Response {
     let Some(log) = api.audit.clone() else { return next.run(request).await };
-    if request.method() != Method::POST {
-        return answered(&api, &log, request, next).await;
-    }
-    let done = tokio::spawn(async move { answered(&api, &log, request, next).await }).await;
-    done.unwrap_or_else(|ended| {
-        tracing::error!("a request has no answer: {ended}");
-        let message = "the request ended by a fault of this program";
-        ApiError::new(500, "Fault", message, "see the controller's log for what was done, and report it")
-            .into_response()
-    })
-}
-
-/// The answer to a request, once what is to be written of it is on its way to the log.
-async fn answered(api: &Api, log: &AuditLog, mut request: Request, next: Next) -> Response {
     let known = Known::default();
     request.extensions_mut().insert(known.clone());
     let peer = request.extensions().get::<PeerAddress>().map(|peer| peer.0);

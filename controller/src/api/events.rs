@@ -102,21 +102,12 @@ pub(super) async fn post(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
-    let room = admit(&api, &who, &headers)?;
-    let counted = {
-        let sources = api.sources.clone();
-        move |error: &ApiError| sources.http().rejected(error.code())
-    };
-    let body = gather(body).await.inspect_err(&counted)?;
-    // Its events wait in memory until they are in the journal, and so long it has its room, though its sender goes away.
-    let taking = tokio::spawn(async move {
-        let _room = room;
-        let (asked, taken) = decoded(&api, &who, headers, body).await.inspect_err(&counted)?;
-        submit(&api, &who, asked, taken).await
-    });
-    let taken = taking
-        .await
-        .map_err(|e| ApiError::new(500, "Fault", e.to_string(), "report this with the controller's log"))??;
+    // Until its events are in the journal, for so long they wait in memory.
+    let _room = admit(&api, &who, &headers)?;
+    let counted = |error: &ApiError| api.sources.http().rejected(error.code());
+    let body = gather(body).await.inspect_err(counted)?;
+    let (asked, taken) = decoded(&api, &who, headers, body).await.inspect_err(counted)?;
+    let taken = submit(&api, &who, asked, taken).await?;
     if !taken.accepted.is_empty() {
         return Ok((StatusCode::ACCEPTED, Json(taken)).into_response());
     }

@@ -43,6 +43,7 @@ mod status;
 mod tests;
 mod visible;
 mod waiters;
+mod whole;
 
 use crate::activity::ActivityBook;
 use crate::audit_log::AuditLog;
@@ -223,6 +224,7 @@ fn router(api: Api, address: SocketAddr) -> Router {
         .layer(DefaultBodyLimit::max(MOST_BYTES))
         .layer(axum::middleware::from_fn_with_state(api.clone(), answers::bounded))
         .layer(axum::middleware::from_fn_with_state(api.clone(), audit::watch))
+        .layer(axum::middleware::from_fn(whole::posts))
         .layer(axum::middleware::from_fn(move |request, next| guard::check(address, open, request, next)))
         .with_state(api)
 }

@@ -4,24 +4,19 @@ use super::auth::{Reader, Submitter};
 use super::find::Name;
 use super::*;
 use crate::cost::CostRange;
-use crate::driver::tests::world;
+use crate::driver::tests::{lasting, once, teams, two_threads};
 use crate::driver::{
-    ClockMode, EffectExecutor, EffectRequest, MOST_QUERIES, RealAdapters, Running, Settings, start as start_driver,
+    EffectExecutor, EffectRequest, MOST_QUERIES, RealAdapters, Running, Settings, start as start_driver,
 };
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
-use forebay_catalog::Catalogue;
 use forebay_driver::journal::JournalIdentity;
 use forebay_kernel::effect::Effect;
 use forebay_kernel::event::Event;
 use forebay_kernel::state::State as EngineState;
 use forebay_kernel::state::jobs::Phase;
-use forebay_policy::compile;
-use forebay_wire::intake::{Caller, Intake, NoRoutes};
-use serde_json::json;
-use std::future::Future;
-use std::pin::Pin;
-use std::task::Poll;
+use forebay_wire::intake::NoRoutes;
+use serde_json::Value;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -55,16 +50,9 @@ struct ServedApi {
 impl ServedApi {
     fn new() -> ServedApi {
         let folder = tempfile::tempdir().unwrap();
-        let text = std::fs::read_to_string("../policies/teams.yaml").unwrap();
-        let policy = compile("teams.yaml", &text, &Catalogue::builtin()).unwrap().policy;
-        let settings = Settings {
-            policy: Some((text, policy)),
-            clock: ClockMode::Scaled(600),
-            real: RealAdapters { cloud: None, cluster: Some(Box::new(SilentCluster)) },
-            ..Settings::new(folder.path().join("data"), world())
-        };
-        let running = start_driver(settings).unwrap();
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let real = RealAdapters { cloud: None, cluster: Some(Box::new(SilentCluster)) };
+        let running = start_driver(Settings { real, ..teams(folder.path()) }).unwrap();
+        let runtime = two_threads();
         let options = ApiOptions {
             handle: running.handle.clone(),
             routes: Arc::new(NoRoutes),
@@ -97,12 +85,8 @@ impl ServedApi {
 
     /// Submits a job, and waits until it runs.
     fn run(&self, subject: &str) {
-        let event = json!({"type": "job.submitted", "subject": subject, "data": {"queue": "vision/batch", "spot": false,
-            "gang": {"each": {"gpus": 1}}, "simulation": {"durationS": 1e7}}});
-        let caller = Caller::local();
-        let decoded = Intake { caller: &caller, routes: &NoRoutes, key: None }.decode_value(&event).unwrap();
         let handle = &self.running.handle;
-        handle.submit(vec![decoded.event]).unwrap();
+        handle.submit(vec![lasting(subject, &Value::Null)]).unwrap();
         let subject = subject.to_owned();
         let look = move |engine: &Engine, _: &QueryContext| {
             let state = engine.state();
@@ -124,11 +108,6 @@ impl ServedApi {
         self.running.handle.stop();
         self.running.join().unwrap();
     }
-}
-
-/// Asks a future once whether it is ready.
-async fn once<F: Future + ?Sized>(mut future: Pin<&mut F>) -> Poll<F::Output> {
-    std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
 }
 
 #[test]

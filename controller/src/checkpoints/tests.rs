@@ -2,16 +2,13 @@
 
 use super::*;
 use crate::config::checkpoints::CheckpointsConfig;
-use crate::driver::tests::world;
-use crate::driver::{ClockMode, Original, Running, Settings, start};
+use crate::driver::tests::{lasting, once, teams, two_threads};
+use crate::driver::{Original, Running, start};
 use crate::sources::metrics::SourceMetrics;
-use forebay_catalog::Catalogue;
 use forebay_kernel::state::jobs::Phase;
-use forebay_policy::compile;
-use forebay_wire::intake::{Caller, EventId, Intake, NoRoutes};
+use forebay_wire::intake::{Caller, EventId, NoRoutes};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::task::Poll;
 use std::time::Instant;
 use tempfile::TempDir;
@@ -31,15 +28,8 @@ struct Bench {
 impl Bench {
     fn new() -> Bench {
         let folder = tempfile::tempdir().unwrap();
-        let text = std::fs::read_to_string("../policies/teams.yaml").unwrap();
-        let policy = compile("teams.yaml", &text, &Catalogue::builtin()).unwrap().policy;
-        let settings = Settings {
-            policy: Some((text, policy)),
-            clock: ClockMode::Scaled(600),
-            ..Settings::new(folder.path().join("data"), world())
-        };
-        let running = start(settings).unwrap();
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let running = start(teams(folder.path())).unwrap();
+        let runtime = two_threads();
         let checkpoints = Checkpoints::start(&config(), &running.handle, runtime.handle()).unwrap();
         let mut bench = Bench { running, runtime, checkpoints, folder, job: JobId(0), attempt: Attempt(0) };
         std::fs::create_dir_all(bench.saved()).unwrap();
@@ -55,14 +45,7 @@ impl Bench {
 
     /// Submits a job and waits until it runs.
     fn submit(&self, subject: &str, checkpoint: &Value) -> (JobId, Attempt) {
-        let mut event = json!({"type": "job.submitted", "subject": subject, "data": {"queue": "vision/batch", "spot": false,
-            "gang": {"each": {"gpus": 1}}, "simulation": {"durationS": 1e7}}});
-        if !checkpoint.is_null() {
-            event["data"]["checkpoint"] = checkpoint.clone();
-        }
-        let caller = Caller::local();
-        let decoded = Intake { caller: &caller, routes: &NoRoutes, key: None }.decode_value(&event).unwrap();
-        self.running.handle.submit(vec![decoded.event]).unwrap();
+        self.running.handle.submit(vec![lasting(subject, checkpoint)]).unwrap();
         let subject = subject.to_owned();
         let look = move |engine: &Engine, _: &_| {
             let state = engine.state();
@@ -299,11 +282,6 @@ fn a_driver_that_is_asked_too_much_is_asked_again() {
         assert!(running.await.is_some() && enqueued.await.is_ok());
     });
     bench.stop();
-}
-
-/// Asks a future once whether it is ready.
-async fn once<F: Future + ?Sized>(mut future: Pin<&mut F>) -> Poll<F::Output> {
-    std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
 }
 
 #[test]

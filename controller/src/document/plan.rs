@@ -6,6 +6,7 @@ use super::lacks::Holders;
 use super::reason::{reason_view, reason_with_holders};
 use super::state::Loaded;
 use super::steady::{self, Rest};
+use super::write::pool_name;
 use crate::show::figures::length;
 use forebay_driver::step::BatchStep;
 use forebay_kernel::decision::{Decision, EffectOf, StopCause};
@@ -134,8 +135,8 @@ impl Loaded {
     }
 
     fn in_pool(&self, what: &str, pool: PoolId) -> String {
-        let name = self.engine.state().policy().and_then(|p| p.pools.get(pool.index())).map(|pool| pool.name.as_str());
-        format!("{what} in pool {}", name.unwrap_or("?"))
+        let name = pool_name(self.engine.state().policy(), pool);
+        format!("{what} in pool {}", name.as_deref().unwrap_or("?"))
     }
 
     fn allowance(&self, of: Allowance) -> String {

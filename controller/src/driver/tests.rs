@@ -14,11 +14,13 @@ use forebay_sim::adapters::SimulatedAdapters;
 use forebay_sim::market::Market;
 use forebay_sim::world::{JobTruth, World, WorldOptions, spot_pairs};
 use forebay_wire::intake::{Caller, EventId, Intake, NoRoutes};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 /// Jobs of the example day: 537 submissions, one of which says again what is known.
@@ -32,6 +34,38 @@ fn policy() -> (String, Policy) {
     let text = std::fs::read_to_string(root().join("policies/spot-first.yaml")).unwrap();
     let compiled = compile("spot-first.yaml", &text, &Catalogue::builtin()).unwrap();
     (text, compiled.policy)
+}
+
+/// A driver's settings of the policy `teams`, whose time goes ten minutes a second.
+pub(crate) fn teams(folder: &Path) -> Settings {
+    let text = std::fs::read_to_string(root().join("policies/teams.yaml")).unwrap();
+    let policy = compile("teams.yaml", &text, &Catalogue::builtin()).unwrap().policy;
+    Settings {
+        policy: Some((text, policy)),
+        clock: ClockMode::Scaled(600),
+        ..Settings::new(folder.join("data"), world())
+    }
+}
+
+/// The submission of a job of one GPU that runs for months, saving as it is said, if it is.
+pub(crate) fn lasting(subject: &str, checkpoint: &Value) -> Event {
+    let mut event = json!({"type": "job.submitted", "subject": subject, "data": {"queue": "vision/batch", "spot": false,
+        "gang": {"each": {"gpus": 1}}, "simulation": {"durationS": 1e7}}});
+    if !checkpoint.is_null() {
+        event["data"]["checkpoint"] = checkpoint.clone();
+    }
+    let caller = Caller::local();
+    Intake { caller: &caller, routes: &NoRoutes, key: None }.decode_value(&event).unwrap().event
+}
+
+/// A runtime of two threads.
+pub(crate) fn two_threads() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+/// Asks a future once whether it is ready.
+pub(crate) async fn once<F: Future + ?Sized>(mut future: Pin<&mut F>) -> Poll<F::Output> {
+    std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
 }
 
 /// A drawn market, and no fault.

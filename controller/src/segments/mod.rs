@@ -70,8 +70,7 @@ impl SegmentError {
 
 impl StorageFailure for SegmentError {
     fn is_full(&self) -> bool {
-        use std::io::ErrorKind::{QuotaExceeded, StorageFull};
-        matches!(self, SegmentError::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
+        matches!(self, SegmentError::Io { source, .. } if crate::journal::is_out_of_room(source))
     }
 }
 

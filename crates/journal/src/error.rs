@@ -271,6 +271,12 @@ impl StorageFailure for JournalError {
     }
 }
 
+/// Whether the file system has no room: for anybody, or for this user.
+#[must_use]
+pub fn is_out_of_room(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+}
+
 impl JournalError {
     /// That a journal is shorter than what it acknowledged. `None`: nothing shows it.
     #[must_use]
@@ -286,10 +292,7 @@ impl JournalError {
 
     pub(crate) fn io(path: &Path, source: std::io::Error) -> JournalError {
         let path = path.to_owned();
-        match source.kind() {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => JournalError::Full { path },
-            _ => JournalError::Io { path, source },
-        }
+        if is_out_of_room(&source) { JournalError::Full { path } } else { JournalError::Io { path, source } }
     }
 
     /// Tells SQLite's errors apart.

@@ -77,7 +77,7 @@ pub use backup::{BackedUp, Beside, REPLACED, RESTORE_BESIDE, RESTORE_FILE, Resto
 pub use checked::{CheckedJournal, GivenUp};
 pub use chunk::{ChunkContent, ChunkId, FrozenChunks, StateChunk, StoredChunk, chunks_of};
 pub use cloud::{CloudNote, PastPart, TakePast, read_folder_past};
-pub use error::{DamagedAt, JournalError, Shortfall};
+pub use error::{DamagedAt, JournalError, Shortfall, is_out_of_room};
 pub use folder::{DataFolder, FILE};
 pub use forebay_kernel::storage::{
     BatchLog, ForeignId, Journal, JournalEntry, JournalEra, JournalId, JournalIdFault, JournalIdentity, KeptRun,

@@ -216,9 +216,12 @@ async fn tell(
             () = tokio::time::sleep(look), if stale => {
                 (looked, stale) = (Instant::now(), false);
                 let (settings, known) = (settings.clone(), waits.known());
+                let asks = known.is_none();
                 match handle.query_async(move |engine, _| engine_view(engine, &settings, known)).await {
                     Ok(view) => {
-                        waits.learn(&view);
+                        if asks {
+                            waits.learn(&view);
+                        }
                         MachineCommand::State(view)
                     }
                     Err(MailboxError::Stopped(_)) => return,
@@ -256,10 +259,8 @@ impl KnownWaits {
     }
 
     fn learn(&mut self, view: &EngineView) {
-        if self.known().is_none() {
-            let waits = view.adopted.values().filter_map(|adopted| Some((adopted.job, adopted.waits.clone()?)));
-            (self.waits, self.asked) = (waits.collect(), Some(Instant::now()));
-        }
+        let waits = view.adopted.values().filter_map(|adopted| Some((adopted.job, adopted.waits.clone()?)));
+        (self.waits, self.asked) = (waits.collect(), Some(Instant::now()));
     }
 }
 
