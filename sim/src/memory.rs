@@ -2,8 +2,10 @@
 //! Recovery decodes and replays; nothing of the live engine survives it.
 //!
 //! ```text
-//! snapshot + [link | bytes] [link | bytes] ...  ->  recover  ->  Engine
+//! snapshot + [link | bytes | charges] [link | bytes | charges] ...  ->  recover  ->  Engine
 //! ```
+//!
+//! As a real journal does, it keeps beside each batch what that charges. A replay has to charge the same: recovery compares.
 //!
 //! Never: durable. Never repairs: a damaged last record is cut and counted, damage before it is an error.
 
@@ -11,12 +13,15 @@ use forebay_driver::journal::{BatchLog, JournalEntry};
 use forebay_engine::engine::Engine;
 use forebay_kernel::ids::Seq;
 use forebay_kernel::journal::Batch;
+use forebay_kernel::state::billing::BatchCharges;
 
 /// One journaled batch.
 #[derive(Clone, Debug)]
 struct Record {
     bytes: Vec<u8>,
     link: [u8; 32],
+    /// What it charged when it was planned.
+    charges: BatchCharges,
 }
 
 /// The journal.
@@ -64,6 +69,16 @@ pub enum MemoryError {
     /// The snapshot cannot be read.
     #[error("the snapshot cannot be read")]
     Snapshot,
+    /// A batch charges something else when it is replayed.
+    #[error("record {at} charges {replayed} when it is replayed, it was journaled with {journaled}")]
+    Charges {
+        /// Which one, from 0.
+        at: usize,
+        /// What was journaled.
+        journaled: String,
+        /// What the replay made of it.
+        replayed: String,
+    },
 }
 
 /// What a recovery found.
@@ -112,7 +127,7 @@ impl MemoryJournal {
     /// Puts an engine together from the snapshot and the batches after it.
     ///
     /// # Errors
-    /// Damage before the last record, and gaps: see [`MemoryError`].
+    /// Damage before the last record, gaps, and batches that charge something else than they did: see [`MemoryError`].
     pub fn recover(&mut self) -> Result<Recovered, MemoryError> {
         let cut = self.cut_torn()?;
         let mut engine = match &self.snapshot {
@@ -126,6 +141,11 @@ impl MemoryJournal {
                 return Err(MemoryError::Gap { at, expected, found: batch.first_seq });
             }
             engine.replay(&batch);
+            let charged = engine.state().charged();
+            if charged != record.charges {
+                let (journaled, replayed) = (format!("{:?}", record.charges), format!("{charged:?}"));
+                return Err(MemoryError::Charges { at, journaled, replayed });
+            }
         }
         Ok(Recovered { engine, replayed: self.records.len(), cut })
     }
@@ -135,7 +155,7 @@ impl MemoryJournal {
         let Ok(mut bytes) = batch.encode() else { return };
         let link = next_link(&self.link, &bytes);
         bytes.truncate(bytes.len() * usize::from(keep_permille.min(999)) / 1000);
-        self.records.push(Record { bytes, link });
+        self.records.push(Record { bytes, link, charges: BatchCharges::default() });
     }
 
     /// For tests: flips a bit of a record.
@@ -169,12 +189,12 @@ impl MemoryJournal {
 impl BatchLog for MemoryJournal {
     type Error = MemoryError;
 
-    /// Keeps the batches only: positions, ids and requests are of no use to a world that is simulated.
+    /// Keeps the batches and what they charge only: positions, ids and requests are of no use to a world that is simulated.
     fn append_many(&mut self, entries: &[JournalEntry<'_>]) -> Result<(), MemoryError> {
         for entry in entries {
             let bytes = entry.batch.encode().map_err(|_| MemoryError::Unencodable)?;
             self.link = next_link(&self.link, &bytes);
-            self.records.push(Record { bytes, link: self.link });
+            self.records.push(Record { bytes, link: self.link, charges: entry.charges.clone() });
         }
         Ok(())
     }
@@ -233,6 +253,13 @@ mod tests {
         let mut journal = three();
         journal.damage(1);
         assert_eq!(journal.recover().unwrap_err(), MemoryError::Damaged { at: 1, records: 3 });
+    }
+
+    #[test]
+    fn a_batch_that_charges_something_else_when_it_is_replayed_is_found() {
+        let mut journal = three();
+        journal.records[1].charges.jobs.push(forebay_kernel::state::billing::BilledJob::default());
+        assert!(matches!(journal.recover(), Err(MemoryError::Charges { at: 1, .. })));
     }
 
     #[test]

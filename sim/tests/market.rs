@@ -3,9 +3,11 @@
 
 mod workloads;
 
+use std::path::Path;
+
 use forebay_sim::market::{Market, MarketState, find_beside};
 use forebay_sim::trace::SplitMix64;
-use workloads::{file, real};
+use workloads::{file, real_or};
 
 const HOUR: u64 = 3_600_000;
 
@@ -164,13 +166,44 @@ fn bad_recordings_say_what_is_wrong() {
 
 #[test]
 fn the_recorded_probes_are_found_and_followed() {
-    let Some(path) = real("spot_availability_dev.csv") else {
-        return;
-    };
+    let (_folder, path) = real_or("spot_availability_dev.csv", made_probes);
     let beside = find_beside(&path.with_file_name("philly_2017_dev_oct02_oct22.csv"));
     assert_eq!(beside.as_deref(), Some(path.as_path()));
+    are_followed(&path);
+    let (_folder, alone) = file("trace.csv", "");
+    assert_eq!(find_beside(&alone), None);
+}
+
+#[test]
+fn probes_that_are_made_where_the_recorded_ones_are_not_are_followed_too() {
+    let (_folder, path) = file("spot_availability_made.csv", made_probes());
+    are_followed(&path);
+}
+
+/// Eleven series, of which two have the lengths and the shares of time of the recorded ones: they come and go every thousand minutes.
+fn made_probes() -> String {
+    let mut text = "dataset,t_s,zone,instance_type,available,capacity,probe_gap_s\n".to_owned();
+    // Minutes of a thousand in which it is there, and how many nodes were asked for.
+    let mut series = |zone: &str, kind: &str, minutes: u64, permille: u64, capacity: u64| {
+        for from in (0..minutes).step_by(1000) {
+            let there = (minutes - from).min(1000) * permille / 1000;
+            let set = format!("made/{capacity}-node");
+            for (at, available) in [(from, capacity), (from + there, 0)] {
+                text += &format!("{set},{},{zone},{kind},{available},{capacity},60\n", at * 60);
+            }
+        }
+        text += &format!("made/{capacity}-node,{},{zone},{kind},{capacity},{capacity},60\n", minutes * 60);
+    };
+    series("us-west-2a", "p3.2xlarge", 38_940, 793, 1);
+    series("us-east-2a", "p3.2xlarge", 25_650, 731, 4);
+    (0..9).for_each(|n| series(&format!("zone-{n}"), "p2.xlarge", 3_000, 500, 1));
+    text
+}
+
+/// The market follows the eleven series of a file.
+fn are_followed(path: &Path) {
     let market =
-        Market::recorded(&path, &pairs(&[("p3.2xlarge", "us-west-2a"), ("p3.2xlarge", "us-east-2a")])).expect("real");
+        Market::recorded(path, &pairs(&[("p3.2xlarge", "us-west-2a"), ("p3.2xlarge", "us-east-2a")])).expect("probes");
     assert!(market.describe().contains("11 series"), "{}", market.describe());
     // The shares of time that the files themselves have: 79.3 % of one node, and 73.1 % of four.
     for (pair, minutes, permille) in [(0, 38_940, 793), (1, 25_650, 731)] {
@@ -178,6 +211,4 @@ fn the_recorded_probes_are_found_and_followed() {
         assert!((sum / minutes).abs_diff(permille) <= 1, "pair {pair}: {}", sum / minutes);
         announced_changes_are_all_changes(&market, pair, 0, 40 * 24 * HOUR, 299_000);
     }
-    let (_folder, alone) = file("trace.csv", "");
-    assert_eq!(find_beside(&alone), None);
 }

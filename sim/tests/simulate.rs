@@ -129,10 +129,36 @@ fn jobs_that_nothing_can_hold_are_rejected_and_the_rest_goes_on() {
 fn utilization_is_counted_where_the_trace_has_it() {
     let mut jobs = generate_trace(6, 20);
     jobs.iter_mut().for_each(|j| j.gpu_util_permille = Some(500));
-    let card = run(&trace(jobs), |_| {}).scorecard;
-    let busy = card.gpu_hours_busy.expect("the trace states it");
-    assert!((busy / card.gpu_hours_requested - 0.5).abs() < 0.01 || card.reclaims > 0, "half of the work");
-    assert!(card.busy_over_allocated.is_some_and(|r| r > 0.3 && r <= 0.5));
+    let trace = trace(jobs);
+    let calm = run(&trace, |o| o.market = Market::calm(&spot_pairs(&policies::spot_first()))).scorecard;
+    assert_eq!((calm.completed, calm.reclaims), (20, 0), "nothing is taken back in a calm market");
+    let busy = calm.gpu_hours_busy.expect("the trace states it");
+    // What a run loses is done again, and keeps GPUs busy again.
+    let worked = calm.gpu_hours_requested + calm.work_lost_gpu_hours;
+    assert!((busy / worked - 0.5).abs() < 0.01, "half of the work: {busy} of {worked}");
+    let drawn = run(&trace, |_| {}).scorecard;
+    let busy = drawn.gpu_hours_busy.expect("the trace states it");
+    assert_eq!(drawn.completed, 20);
+    let requested = drawn.gpu_hours_requested;
+    assert!(busy > 0.495 * requested, "each job is done at least once: {busy} of {requested}");
+    for card in [calm, drawn] {
+        assert!(card.busy_over_allocated.is_some_and(|r| r > 0.3 && r <= 0.5), "{:?}", card.busy_over_allocated);
+    }
+}
+
+#[test]
+fn a_node_that_is_kept_ready_stays_at_the_end_and_is_no_violation() {
+    let mut policy = policies::spot_first();
+    policy.pools[0].keep_ready = 1;
+    let made = trace(generate_trace(6, 5));
+    let options = SimOptions::new(3, Market::calm(&spot_pairs(&policy)));
+    let outcome = simulate(policy, &made, options).expect("it ends");
+    let card = &outcome.scorecard;
+    assert_eq!(outcome.violations, Vec::<String>::new());
+    assert_eq!((card.completed, card.nodes_at_end, card.nodes_kept_ready, card.nodes_left()), (5, 1, 1, 0));
+    assert!(card.is_sound());
+    let beyond = forebay_sim::score::Scorecard { nodes_at_end: 2, ..card.clone() };
+    assert!(!beyond.is_sound(), "one node more than the floor keeps was not given back");
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod workloads;
 use std::collections::BTreeMap;
 
 use forebay_sim::trace::{self, Trace, TraceFormat, TraceJob, generate_trace, read_nodes};
-use workloads::{as_csv, file, real};
+use workloads::{as_csv, file, in_folder, real_or};
 
 fn read(name: &str, content: impl AsRef<[u8]>) -> Trace {
     let (_folder, path) = file(name, content);
@@ -166,10 +166,28 @@ fn node_lists_of_both_kinds() {
     let (own, published) = (read_nodes(own).expect("own"), read_nodes(published).expect("published"));
     assert_eq!(own[0], published[0]);
     assert_eq!((published[1].gpus, published[1].gpu_model.as_deref()), (0, None));
-    if let Some(path) = real("openb_2023_nodes.csv") {
-        let nodes = read_nodes(path).expect("the real node list");
-        assert_eq!((nodes.len(), nodes.iter().map(|n| n.gpus).sum::<u32>()), (1213, 6212));
-    }
+}
+
+#[test]
+fn a_node_list_is_read_whole() {
+    // 1,213 nodes with 6,212 GPUs, as the real one has.
+    let gpus = |n: u32| if n < 147 { 6 } else { 5 };
+    let made = || {
+        let rows = (0..1213).map(|n| format!("node-{n:04},64000,262144,{},P100\n", gpus(n)));
+        String::from("node,cpu_milli,mem_mib,gpus,gpu_model\n") + &rows.collect::<String>()
+    };
+    let (_folder, path) = real_or("openb_2023_nodes.csv", made);
+    let nodes = read_nodes(path).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!((nodes.len(), nodes.iter().map(|n| n.gpus).sum::<u32>()), (1213, 6212));
+}
+
+#[test]
+fn a_file_is_real_where_the_folder_is_and_a_misspelt_name_fails() {
+    assert_eq!(in_folder(None, "philly.csv"), None);
+    let (folder, path) = file("philly.csv", "");
+    assert_eq!(in_folder(Some(folder.path()), "philly.csv"), Some(path));
+    let misspelt = std::panic::catch_unwind(|| in_folder(Some(folder.path()), "phily.csv"));
+    assert!(misspelt.is_err(), "a file that is not in the folder is no reason to make one up");
 }
 
 #[test]
@@ -184,7 +202,7 @@ fn real_traces_are_read_whole_or_generated_ones_come_back() {
         ("starburst_tab4_load1.csv", 500),
     ];
     for (name, jobs) in known {
-        let Some(path) = real(name) else { continue };
+        let (_folder, path) = real_or(name, || as_csv(&generate_trace(11, jobs)));
         let trace = trace::read(path, None).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!((trace.jobs.len(), trace.format), (jobs, TraceFormat::Normalized), "{name}");
         assert_eq!(trace.notes, Vec::<String>::new(), "{name}");

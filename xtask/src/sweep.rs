@@ -1,6 +1,7 @@
 //! The seeded fault sweep: crashes, lost and late effects, stock-outs, one run a seed.
 //!
-//! The sweep itself is the simulator's (`sim/src/bin/forebay-sweep.rs`); a failing seed prints the command that replays it.
+//! The sweep itself is the simulator's (`sim/src/bin/forebay-sweep.rs`); a failing seed prints the command that replays it. The profile `sweep`
+//! checks what the debug build of `cargo xtask test` checks, so that what failed there fails here too.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,7 +14,7 @@ use crate::workspace::Workspace;
 #[derive(Default, clap::Args)]
 pub struct SweepArgs {
     /// How many seeds to run
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub seeds: u64,
     /// The first seed
     #[arg(long, value_name = "S", default_value_t = 0)]
@@ -32,10 +33,13 @@ pub struct SweepArgs {
 /// The program of the simulator's package.
 const PROGRAM: &str = "forebay-sweep";
 
+/// The profile of Cargo.toml that it is built with: as fast as a release, with a debug build's checks.
+const PROFILE: &str = "sweep";
+
 /// Builds the sweep and runs it.
 pub fn run(workspace: &Workspace, args: &SweepArgs) -> Result<(), ChoreFailure> {
     let mut command = cargo(workspace.root());
-    command.args(["run", "--release", "-p", "forebay-sim", "--bin", PROGRAM, "--"]);
+    command.args(["run", "--profile", PROFILE, "-p", "forebay-sim", "--bin", PROGRAM, "--"]);
     run_command(with(&mut command, args))
 }
 
@@ -58,4 +62,33 @@ fn with<'a>(command: &'a mut Command, args: &SweepArgs) -> &'a mut Command {
         command.arg("--digests").arg(path);
     }
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: SweepArgs,
+    }
+
+    #[test]
+    fn no_seed_at_all_is_refused() {
+        assert!(Line::try_parse_from(["sweep", "--seeds", "0"]).is_err());
+        let line = Line::try_parse_from(["sweep", "--from", "7", "--seeds", "1"]).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!((line.args.from, line.args.seeds), (7, 1));
+    }
+
+    #[test]
+    fn a_replay_checks_what_the_debug_build_checks() {
+        let manifest = include_str!("../../Cargo.toml");
+        let table = manifest.split(&format!("[profile.{PROFILE}]\n")).nth(1).expect("the profile");
+        let table = table.split("\n[").next().unwrap_or_default();
+        let set: Vec<&str> = table.lines().filter(|line| line.contains(" = ")).collect();
+        assert_eq!(set, ["inherits = \"release\"", "overflow-checks = true", "debug-assertions = true"]);
+    }
 }

@@ -145,6 +145,13 @@ impl Workspace {
     }
 }
 
+impl CargoTarget {
+    /// Whether it is a file of tests by itself, and not a library or a program with tests in it.
+    pub fn is_test_file(&self) -> bool {
+        self.kind.first().is_some_and(|kind| kind == "test")
+    }
+}
+
 impl Package {
     /// Its folder, from the root, with `/`; nothing for the root itself.
     pub fn folder(&self) -> &str {

@@ -25,7 +25,7 @@ pub(super) async fn metrics(
     Scraper { who, all }: Scraper,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let (preemptions, activity) = (Arc::clone(&api.preemptions), Arc::clone(&api.activity));
+    let (statuses, activity) = (Arc::clone(&api.status_counts), Arc::clone(&api.activity));
     let judge = Arc::clone(&who);
     let ask = move |engine: &Engine, _: &QueryContext| {
         let state = engine.state();
@@ -37,12 +37,14 @@ pub(super) async fn metrics(
         let shows = |queue: &str| all || visible::queue_takes(state, &judge, queue);
         families.extend(activity.queue_families(shows));
         families.extend(engine::queues(state, shows));
-        families.extend(preemptions.families(shows, |job| all || visible::sees(state, &judge, job)));
+        families.push(engine::checkpoint_ages(state, shows));
+        families.extend(statuses.families(state, shows, |job| all || visible::sees(state, &judge, job)));
         (families, all.then(|| CostBasis::of(state)))
     };
     let paused = api.handle.watch().borrow().paused.clone();
     let mut families = outside::process(paused.as_deref());
     families.push(outside::holds(api.handle.holds()));
+    families.push(outside::clock(api.handle.clock_offset_ms()));
     families.extend(outside::start_estimates(api.starts.summary()));
     if let Some(policy) = &api.policy {
         families.extend(outside::policy(&policy.changes()));
@@ -52,6 +54,8 @@ pub(super) async fn metrics(
     if let Some(basis) = basis {
         families.extend(money(&api, &who, basis).await);
         families.extend(api.activity.agent_families());
+        families.extend(api.status_counts.overall());
+        families.extend(api.commits.families());
         families.extend(outside::sources(api.sources.view(&api.handle)));
     }
     let failed = |e: std::fmt::Error| ApiError::new(500, "MetricsUnwritten", e.to_string(), "report this");

@@ -53,7 +53,8 @@ use crate::config::tokens::{Tokens, Who};
 use crate::cost::SpendAccounts;
 use crate::driver::{DriverHandle, QueryContext};
 use crate::journal::ArchiveReader;
-use crate::metrics::preemptions::Preemptions;
+use crate::metrics::commits::CommitCounts;
+use crate::metrics::statuses::StatusCounts;
 use crate::policy::PolicyControl;
 use crate::sources::registry::SourceRegistry;
 use axum::Router;
@@ -85,8 +86,8 @@ struct Api {
     pub local: Arc<Who>,
     /// How much is served at once.
     pub room: Room,
-    /// Runs that were stopped, as they are counted.
-    pub preemptions: Arc<Preemptions>,
+    /// What statuses have said, as it is counted.
+    pub status_counts: Arc<StatusCounts>,
     /// What was spent by whom, for metrics.
     pub accounts: Arc<Mutex<SpendAccounts>>,
     /// When waiting jobs are expected to start.
@@ -136,6 +137,8 @@ pub struct ApiOptions {
     pub checkpoints: Checkpoints,
     /// Finished jobs that have left the state.
     pub archive: Arc<ArchiveReader>,
+    /// What has become durable in the journal.
+    pub commits: Arc<CommitCounts>,
     /// What the cluster says of jobs.
     pub notes: ClusterNotes,
     /// Logs of workers. `None`: jobs run in the simulated cluster, where nothing prints.
@@ -156,8 +159,8 @@ pub async fn serve(listener: TcpListener, serving: ApiOptions, ending: watch::Re
     let address = listener.local_addr()?;
     let waiters = Arc::new(Waiters::default());
     let woken = tokio::spawn(waiters::wake(Arc::clone(&waiters), serving.handle.clone()));
-    let preemptions = Arc::new(Preemptions::default());
-    let counted = tokio::spawn(Arc::clone(&preemptions).follow(serving.handle.clone()));
+    let status_counts = Arc::new(StatusCounts::default());
+    let counted = tokio::spawn(Arc::clone(&status_counts).follow(serving.handle.clone()));
     let starts = Arc::new(Starts::default());
     let sampled = tokio::spawn(Arc::clone(&starts).follow(serving.handle.clone()));
     let api = Api {
@@ -165,7 +168,7 @@ pub async fn serve(listener: TcpListener, serving: ApiOptions, ending: watch::Re
         waiters,
         local: Arc::new(Who::local()),
         room: Room::default(),
-        preemptions,
+        status_counts,
         accounts: Arc::default(),
         starts,
         activity: Arc::default(),

@@ -4,13 +4,17 @@
 
 pub mod agent;
 pub mod brakes;
+pub mod catalog;
 pub mod demand;
 pub mod lists;
+pub mod logs;
 
 pub use agent::{AgentArgs, GateArgs};
 pub use brakes::{BrakeArgs, BrakeOrderArgs, BrakeReleaseArgs, Pausable, PauseArgs, ResumeArgs};
+pub use catalog::CatalogArgs;
 pub use demand::DemandArgs;
 pub use lists::{ColumnArgs, EventsArgs, JobsArgs, ListArgs, TypesArgs};
+pub use logs::{LogsArgs, MOST_LINES};
 
 use super::server::{HERE, server_url};
 use crate::driver::{Consent, TimeConsent};
@@ -23,12 +27,12 @@ use std::time::Duration;
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  the run found violations or lost work; check --strict: a warning or advice; plan --until steady: no rest
+  1  the run found violations or lost work, or a fault of Forebay; check --strict: a warning or advice; plan --until steady: no rest
   2  bad input: what, where and how to mend it is on stderr
   3  wait, submit --wait: a job failed or was rejected
   4  wait, submit --wait: a job was cancelled, and none failed
   5  wait, submit --wait: a job was not over in time
-  6  something outside failed: no answer from the server, a full disk, a port in use
+  6  something outside failed: no answer from the server, a disk that is full or fails, no right to write, a port in use
 
 Examples:
   forebay run                    # embedded journal, simulated cloud, API and page on 127.0.0.1:8080
@@ -84,6 +88,7 @@ Examples:
   forebay state export --out s.json && forebay plan --state s.json
   forebay plan --policy new.yaml --state s.json --json
   forebay plan --policy new.yaml --state s.json --until steady
+  forebay plan --policy ours.yaml --state s.json --catalog ours.csv
 
 With `--until steady` all goes well: launches and starts succeed, stops save and stop, nodes boot as long as they usually do, and no work
 completes. It ends when for an hour of the state's time nothing more is decided, and with exit code 1 when that never comes.
@@ -96,6 +101,7 @@ Examples:
   forebay check policies/teams.yaml
   forebay check policies/*.yaml forebay.yaml --strict --json
   forebay check policies/teams.yaml --explain     # every default filled in
+  forebay check ours.yaml --catalog ours.csv      # names types of a catalogue of one's own; a configuration names its own
   forebay check forebay.yaml                      # by `kind: Config`; a secret that is not there yet is a warning")]
     Check(CheckArgs),
     /// Try every connection and permission that a configuration needs, and change nothing.
@@ -179,7 +185,9 @@ Examples:
     #[command(after_help = "\
 Examples:
   forebay wait resnet-0412 --timeout 2h
-  forebay wait job-17 && echo done")]
+  forebay wait job-17 && echo done
+
+A lost connection is made again; after some two minutes without an answer it ends with exit code 6.")]
     Wait(WaitArgs),
     /// Stop jobs for good.
     #[command(after_help = "Examples:\n  forebay cancel resnet-0412\n  forebay cancel job-17 job-18")]
@@ -320,6 +328,8 @@ The prices are those of the catalogue, not of the day: docs/POLICY.md says where
 pub enum StateCommand {
     /// Write it as one JSON document, for people and for `forebay plan`.
     #[command(after_help = "Example:\n  forebay state export --out s.json")]
+    // The document is JSON either way.
+    #[command(mut_arg("json", |arg| arg.hide(true)))]
     Export(ExportArgs),
 }
 
@@ -415,9 +425,9 @@ pub struct SimulateArgs {
     /// nodes, and others are bought beside them (a column `pool` says which of several); else they are all that there is.
     #[arg(long, value_name = "FILE")]
     pub nodes: Option<PathBuf>,
-    /// Instance types with their prices, as CSV: crates/catalog/data/README.md has the columns. Default: the built-in catalogue.
-    #[arg(long, value_name = "FILE")]
-    pub catalog: Option<PathBuf>,
+    /// What can be bought.
+    #[command(flatten)]
+    pub catalog: CatalogArgs,
     /// The spot market: a recorded series, or auto (one found beside the trace, else seeded), seeded, calm.
     #[arg(long, value_name = "FILE|auto|seeded|calm", default_value = "auto")]
     pub market: String,
@@ -444,6 +454,9 @@ pub struct PlanArgs {
     /// State: an export, or written by hand. `-` is stdin.
     #[arg(long, value_name = "FILE")]
     pub state: PathBuf,
+    /// What can be bought.
+    #[command(flatten)]
+    pub catalog: CatalogArgs,
     /// Make passes with the outcomes of their own decisions until this is reached.
     #[arg(long, value_name = "WHEN")]
     pub until: Option<PlanUntil>,
@@ -480,6 +493,9 @@ pub struct CheckArgs {
     /// Print one with every default filled in.
     #[arg(long)]
     pub explain: bool,
+    /// What can be bought.
+    #[command(flatten)]
+    pub catalog: CatalogArgs,
     /// End with exit code 1 where there is a warning or advice.
     #[arg(long, conflicts_with = "explain")]
     pub strict: bool,
@@ -545,8 +561,8 @@ pub enum JournalDo {
         folder: PathBuf,
     },
     /// Write what was submitted in a past time as the files that `simulate` plays again: trace.csv, what was seen of spot
-    /// (spot_availability.csv), boots (boot_times.csv) and the policy in force (policy.yaml). Nothing is changed, and a controller may be
-    /// working on the journal. What is not known is left out and counted.
+    /// (spot_availability.csv), boots (boot_times.csv), the policy in force (policy.yaml), and where it needs them owned nodes (nodes.csv) and
+    /// instance types (catalog.csv). Nothing is changed, and a controller may be working on the journal. What is not known is left out and counted.
     #[command(after_help = "\
 Examples:
   forebay journal export forebay-data --trace --out past
@@ -656,28 +672,6 @@ pub struct JobRecordArgs {
     /// Read this data folder instead of asking a server. One may be running on it.
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Whom to ask.
-    #[command(flatten)]
-    pub server: ServerArgs,
-}
-
-/// `forebay logs`.
-#[derive(Debug, Args)]
-pub struct LogsArgs {
-    /// Its subject, or its number such as job-17.
-    pub job: String,
-    /// One worker alone. Default: all, 64 at most.
-    #[arg(long, value_name = "N")]
-    pub worker: Option<u32>,
-    /// Which attempt. Default: the last one.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub attempt: Option<u32>,
-    /// The last lines of each worker; of these, the last 64 KiB.
-    #[arg(long, value_name = "LINES", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub tail: u32,
-    /// Go on with what is printed from now on, until the job is over.
-    #[arg(long, conflicts_with = "json")]
-    pub follow: bool,
     /// Whom to ask.
     #[command(flatten)]
     pub server: ServerArgs,

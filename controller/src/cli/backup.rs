@@ -10,12 +10,13 @@
 //! be read.
 
 use super::outcome::{Exit, Failure, print};
+use super::pasted::shell_word;
 use crate::driver::LogPositions;
 use crate::files::{create_private_folder, private};
 use crate::intake::rejected;
 use crate::journal::{
-    BackedUp, DataFolder, FILE, JournalError, MARK_FILE, Positions, REPLACED, RESTORE_BESIDE, Restored, StorageFailure,
-    back_up, restore,
+    BackedUp, DataFolder, FILE, JournalError, MARK_FILE, Positions, REPLACED, RESTORE_BESIDE, Restored, back_up,
+    restore,
 };
 use crate::segments::{LogPosition, NumberedLine, ReadHead, SegmentError, SegmentLog, SegmentReader};
 use crate::status;
@@ -64,9 +65,10 @@ pub(super) fn restore_one(backup: &Path, folder: &Path) -> Result<Exit, Failure>
     let Restored { id, end, .. } = restore(backup, folder, crate::clock::now_ms(), &mut beside)
         .map_err(|e| no_journal(e, "name the folder that `forebay journal backup` wrote; nothing was changed"))?;
     print(&format!(
-        "{}: restored to position {end} as {id}\n`forebay run --data {0}` goes on from it\nwhat was bought or started after the backup is left alone: look at `forebay nodes`, the log, \
+        "{}: restored to position {end} as {id}\n`forebay run --data {}` goes on from it\nwhat was bought or started after the backup is left alone: look at `forebay nodes`, the log, \
          and what carries another incarnation of this journal\n",
-        folder.display()
+        folder.display(),
+        shell_word(folder)
     ))?;
     Ok(Exit::Done)
 }
@@ -162,5 +164,5 @@ fn no_journal(error: JournalError, remedy: &str) -> Failure {
 }
 
 pub(super) fn failure(error: JournalError) -> Failure {
-    if error.is_for_the_caller() { Failure::input(error) } else { Failure::outside(error) }
+    Failure::storage(&error)
 }

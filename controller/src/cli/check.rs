@@ -95,10 +95,11 @@ struct CheckDocument<'a> {
 }
 
 pub(super) fn run(args: &CheckArgs, out: Output) -> Result<Exit, Failure> {
+    let catalogue = args.catalog.read()?;
     if args.explain {
-        return explain(args);
+        return explain(args, &catalogue);
     }
-    let files: Vec<CheckedFile> = args.files.iter().map(|file| checked(file, out)).collect();
+    let files: Vec<CheckedFile> = args.files.iter().map(|file| checked(file, &catalogue, out)).collect();
     let count = |level| files.iter().flat_map(|file| &file.findings).filter(|found| found.level == level).count();
     let more: usize = files.iter().map(|file| file.more).sum();
     let (errors, warnings) = (count(FindingLevel::Error) + more, count(FindingLevel::Warning));
@@ -120,7 +121,7 @@ pub(super) fn run(args: &CheckArgs, out: Output) -> Result<Exit, Failure> {
     })
 }
 
-fn explain(args: &CheckArgs) -> Result<Exit, Failure> {
+fn explain(args: &CheckArgs, catalogue: &Catalogue) -> Result<Exit, Failure> {
     let [file] = &args.files[..] else {
         return Err(Failure::input("--explain prints one file with its defaults: name one"));
     };
@@ -128,13 +129,13 @@ fn explain(args: &CheckArgs) -> Result<Exit, Failure> {
     if let Some(text) = check_config::text_of(&bytes) {
         return check_config::explain(file, text);
     }
-    let compiled = compile_bytes(&file.display().to_string(), &bytes, &Catalogue::builtin());
+    let compiled = compile_bytes(&file.display().to_string(), &bytes, catalogue);
     print(&compiled.map_err(Failure::input)?.explain())?;
     Ok(Exit::Done)
 }
 
-/// What is found in a file.
-fn checked(file: &Path, out: Output) -> CheckedFile {
+/// What is found in a file. The catalogue is for policies: a configuration names its own.
+fn checked(file: &Path, catalogue: &Catalogue, out: Output) -> CheckedFile {
     let (name, file) = (file.display().to_string(), file.to_owned());
     let found = CheckedFile { file, kind: None, findings: Vec::new(), more: 0, text: String::new(), failure: None };
     let bytes = match super::outcome::read_bytes(&found.file) {
@@ -150,7 +151,7 @@ fn checked(file: &Path, out: Output) -> CheckedFile {
         };
     }
     let found = CheckedFile { kind: Some("Policy"), ..found };
-    match compile_bytes(&name, &bytes, &Catalogue::builtin()) {
+    match compile_bytes(&name, &bytes, catalogue) {
         Ok(compiled) => CheckedFile {
             findings: compiled.advice.iter().map(Finding::of_advice).collect(),
             text: format!("{}\n", compiled.report(&name).trim_end()),

@@ -7,7 +7,7 @@ use super::args::DemandArgs;
 use super::outcome::{Exit, Failure, print, print_json};
 use crate::cost::CostFault;
 use crate::demand::{DemandFault, document, of_folder, of_trace};
-use crate::journal::{JournalError, StorageFailure};
+use crate::journal::JournalError;
 use crate::show::demand;
 use forebay_kernel::units::Span;
 use forebay_sim::trace::TraceFormat;
@@ -40,7 +40,7 @@ fn failure(fault: DemandFault) -> Failure {
             "{}: there is no journal: name the folder that a Forebay wrote to, or give a trace by --trace",
             path.display()
         )),
-        DemandFault::Journal(e) if !e.is_for_the_caller() => Failure::outside(e),
+        DemandFault::Journal(e) | DemandFault::Ledger(CostFault::Journal(e)) => Failure::storage(&e),
         DemandFault::Ledger(CostFault::Unbalanced(e)) => Failure { exit: Exit::Violations, text: e.to_string() },
         other => Failure::input(other),
     }

@@ -4,6 +4,7 @@
 
 use super::Output;
 use super::args::EventsArgs;
+use super::connection::Connection;
 use super::outcome::{Exit, Failure, is_read};
 use crate::api::client::{Client, ClientError};
 use crate::show::status_line;
@@ -12,36 +13,26 @@ use std::time::Duration;
 /// Between two looks at what is followed.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Between two tries to reach a server that is gone.
-const PAUSE_UNREACHABLE: Duration = Duration::from_secs(10);
-
 pub(super) fn run(args: &EventsArgs, out: Output) -> Result<Exit, Failure> {
     let client = args.server.client()?;
-    let begins = (args.after > 0).then_some(args.after);
-    let (mut after, mut answered) = (begins, false);
+    let mut connection = Connection::new(out);
+    let mut after = (args.after > 0).then_some(args.after);
     loop {
+        let before = after;
         let (read, answer) = show_after(&client, &mut after, args, out);
         if !read? {
             return Ok(Exit::Done);
         }
-        answered |= answer.is_ok() || after != begins;
-        let pause = match answer {
-            Ok(()) if !args.follow => return Ok(Exit::Done),
-            Ok(()) => PAUSE,
-            // Who was never answered has a wrong address, and who is refused is refused again.
-            Err(error) if args.follow && answered && is_lost(&error) => {
-                eprintln!("{}", out.err.warn(&format!("{error}; trying again")));
-                PAUSE_UNREACHABLE
-            }
-            Err(error) => return Err(error.into()),
-        };
-        std::thread::sleep(pause);
+        if !args.follow {
+            return answer.map(|()| Exit::Done).map_err(Failure::from);
+        }
+        if after != before {
+            connection.heard();
+        }
+        if connection.answer(answer)?.is_some() {
+            std::thread::sleep(PAUSE);
+        }
     }
-}
-
-/// Whether the server may be back: there is no answer, or it goes on saying "later".
-fn is_lost(error: &ClientError) -> bool {
-    matches!(error, ClientError::Unreachable { .. }) || error.is_passing()
 }
 
 /// Prints what there is after a number, and notes the last. The first: whether anybody still reads.

@@ -13,7 +13,7 @@ use crate::api::jobs::OneJob;
 use crate::api::listing::Jobs;
 use crate::cost::folder_job_cost;
 use crate::document::write;
-use crate::journal::{JournalError, PastPart, StorageFailure, read_folder_past};
+use crate::journal::{JournalError, PastPart, read_folder_past};
 use crate::show::figures::short;
 use crate::show::job::{JobRecord, attempts};
 use forebay_engine::engine::Engine;
@@ -56,7 +56,7 @@ pub(super) fn job(folder: &Path, name: &str) -> Result<JobRecord, Failure> {
     };
     let accepted = view.submit_s.map(Timestamp::from).unwrap_or_default();
     let history = History::of_job(folder, id, accepted);
-    history.and_then(|mut history| history.read(u64::MAX, &mut take)).map_err(Failure::outside)?;
+    history.and_then(|mut history| history.read(u64::MAX, &mut take)).map_err(|e| Failure::storage(&e))?;
     // A replica is charged to its service.
     let charged = view.of.as_deref().and_then(write::job_number).unwrap_or(id);
     let cost = folder_job_cost(folder, charged).map_err(super::cost::failure)?;
@@ -139,7 +139,6 @@ pub(super) fn failure(fault: JournalError) -> Failure {
             "{}: there is no journal: name the folder that a Forebay wrote to, or leave --data out to ask a server",
             path.display()
         )),
-        e if !e.is_for_the_caller() => Failure::outside(e),
-        other => Failure::input(other),
+        other => Failure::storage(&other),
     }
 }

@@ -5,10 +5,11 @@
 use super::args::{JournalDo, JournalExportArgs};
 use super::backup::{backup_one, failure, restore_one};
 use super::outcome::{Exit, Failure, print};
+use super::pasted::shell_word;
 use crate::cost::CostRange;
 use crate::intake::rejected;
 use crate::journal::{JournalAct, JournalError, UpgradedJournal, VerifiedJournal, upgrade_folder, verify};
-use crate::past::{POLICY_FILE, PastFault, TRACE_FILE, export_past};
+use crate::past::{ExportedPast, POLICY_FILE, PastFault, ReplayFile, ReplayOption, TRACE_FILE, export_past};
 use crate::segments::{ReadHead, split_into_segments};
 use crate::status;
 use std::path::Path;
@@ -55,11 +56,23 @@ fn export_one(args: &JournalExportArgs) -> Result<Exit, Failure> {
     }
     let zero = crate::clock::instant(exported.zero.0).map_or_else(|| exported.zero.0.to_string(), |at| at.to_string());
     print(&format!("{}: {} jobs; time 0 of the files is {zero}\n", args.out.display(), exported.jobs))?;
-    let with_policy = exported.files.iter().any(|file| file.ends_with(POLICY_FILE));
-    let policy = if with_policy { args.out.join(POLICY_FILE).display().to_string() } else { "POLICY.yaml".to_owned() };
-    let trace = args.out.join(TRACE_FILE);
-    print(&format!("play it again:  forebay simulate --policy {policy} --trace {}\n", trace.display()))?;
+    print(&format!("play it again:  {}\n", play_again(&args.out, &exported)))?;
     Ok(Exit::Done)
+}
+
+/// The command that plays an export again. What it needs and nobody could write has a name in capitals, which a note explains.
+fn play_again(out: &Path, exported: &ExportedPast) -> String {
+    let with_policy = exported.files.iter().any(|file| file.ends_with(POLICY_FILE));
+    let policy = if with_policy { shell_word(&out.join(POLICY_FILE)) } else { "POLICY.yaml".to_owned() };
+    let mut command = format!("forebay simulate --policy {policy} --trace {}", shell_word(&out.join(TRACE_FILE)));
+    for ReplayOption { option, file } in &exported.options {
+        let file = match file {
+            ReplayFile::Written(path) => shell_word(path),
+            ReplayFile::Missing(stand_in) => (*stand_in).to_owned(),
+        };
+        command.push_str(&format!(" {option} {file}"));
+    }
+    command
 }
 
 /// The logs of statuses and of rejected events as format 1 has them: the file, the folder, what the file is called afterwards.
@@ -111,4 +124,29 @@ fn split_logs(data: &Path) -> Result<(), String> {
         split_into_segments(&data.join(file), &data.join(folder), *head).map_err(|e| e.to_string())?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_kernel::units::Timestamp;
+
+    #[test]
+    fn the_command_that_plays_it_again_has_what_it_needs() {
+        let out = Path::new("last week");
+        let mut exported = ExportedPast {
+            jobs: 1,
+            zero: Timestamp(0),
+            files: vec![out.join(TRACE_FILE), out.join(POLICY_FILE)],
+            options: Vec::new(),
+            notes: Vec::new(),
+        };
+        let plain = "forebay simulate --policy 'last week/policy.yaml' --trace 'last week/trace.csv'";
+        assert_eq!(play_again(out, &exported), plain);
+        exported.options = vec![
+            ReplayOption { option: "--nodes", file: ReplayFile::Written(out.join("nodes.csv")) },
+            ReplayOption { option: "--catalog", file: ReplayFile::Missing("CATALOG.csv") },
+        ];
+        assert_eq!(play_again(out, &exported), format!("{plain} --nodes 'last week/nodes.csv' --catalog CATALOG.csv"));
+    }
 }

@@ -1,8 +1,9 @@
 //! `jobs`, `nodes`, `queues`, `sources`, `brakes`: lists of a running Forebay, and jobs of a data folder, once or, with `--watch`, again and again.
 //!
-//! Never: computes what the server should say.
+//! Never: computes what the server should say, or ends a list that is watched because a connection was lost.
 
 use super::args::{ColumnArgs, JobsArgs, ListArgs};
+use super::connection::Connection;
 use super::folder::Among;
 use super::outcome::{Exit, Failure, is_read, print, print_json};
 use super::{Output, folder};
@@ -128,8 +129,10 @@ fn show<T: Serialize>(
         return Ok(Exit::Done);
     };
     let terminal = std::io::stdout().is_terminal();
+    let mut connection = Connection::new(out);
     loop {
-        let found = text(&ask(&client)?)?;
+        let Some(found) = connection.answer(ask(&client))? else { continue };
+        let found = text(&found)?;
         let head = format!("every {} s; Ctrl-C ends it; {:.0}", every.as_secs(), jiff::Timestamp::now());
         let (before, after) = if terminal { (CLEAR, "") } else { ("", "\n") };
         if !is_read(&format!("{before}{}\n{found}\n{after}", out.paint.faint(&head)))? {

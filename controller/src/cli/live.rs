@@ -57,10 +57,11 @@ pub(super) struct Live {
 
 impl From<DriverError> for Failure {
     fn from(error: DriverError) -> Failure {
-        let exit = match error.is_for_the_caller() {
-            _ if error.is_full() => Exit::Outside,
-            true => Exit::BadInput,
-            false => Exit::Violations,
+        let exit = match &error {
+            DriverError::Storage(failure) => Exit::of_storage(&**failure),
+            DriverError::Thread(_) => Exit::Outside,
+            error if error.is_for_the_caller() => Exit::BadInput,
+            _ => Exit::Violations,
         };
         Failure { exit, text: error.to_string() }
     }
@@ -221,7 +222,7 @@ impl Live {
         show: impl FnMut(&LiveProgress),
     ) -> Result<Sources, Failure> {
         let handle = &self.running.handle;
-        let key = crate::key::load_or_create(handle.folder()).map_err(Failure::outside)?;
+        let key = crate::key::load_or_create(handle.folder()).map_err(|e| Failure::storage(&e))?;
         let key = AttemptKeys::of(key, handle.identity());
         let start = SourcesStart {
             config: &self.config,
@@ -245,6 +246,7 @@ impl Live {
             sources: sources.registry().clone(),
             checkpoints,
             archive: Arc::clone(&self.running.archive),
+            commits: Arc::clone(&self.running.commits),
             notes,
             logs,
             agents,

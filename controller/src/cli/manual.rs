@@ -5,6 +5,7 @@
 use super::args::{Cli, CompletionsArgs, ManArgs};
 use super::outcome::{Exit, Failure, print};
 use clap::CommandFactory;
+use std::io::ErrorKind;
 
 pub(super) fn completions(args: &CompletionsArgs) -> Result<Exit, Failure> {
     let mut script = Vec::new();
@@ -18,8 +19,12 @@ pub(super) fn man(args: &ManArgs) -> Result<Exit, Failure> {
     match &args.out {
         Some(folder) => {
             let written = clap_mangen::generate_to(command, folder);
-            written
-                .map_err(|e| Failure::input(format_args!("{}: {e}: name a folder that is there", folder.display())))?;
+            written.map_err(|e| match e.kind() {
+                ErrorKind::NotFound | ErrorKind::NotADirectory => {
+                    Failure::input(format_args!("{}: {e}: name a folder that is there", folder.display()))
+                }
+                _ => Failure::folder(folder, &e),
+            })?;
         }
         None => {
             let mut page = Vec::new();

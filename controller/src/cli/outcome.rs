@@ -3,7 +3,11 @@
 //! Never: one code for two meanings. `forebay --help` lists them.
 
 use crate::api::client::ClientError;
+use crate::journal::{JournalError, StorageFailure};
+use crate::key::KeyError;
+use crate::segments::SegmentError;
 use crate::show::Paint;
+use crate::status::StatusError;
 use forebay_wire::document::DocumentFault;
 use std::fmt;
 use std::process::ExitCode;
@@ -13,7 +17,7 @@ use std::process::ExitCode;
 pub enum Exit {
     /// Done as asked.
     Done = 0,
-    /// The run found violations or lost work.
+    /// The run found violations or lost work, or this program did something wrong.
     Violations = 1,
     /// Bad input: what, where and how to mend it went to stderr.
     BadInput = 2,
@@ -23,8 +27,40 @@ pub enum Exit {
     JobCancelled = 4,
     /// `wait`: it was not over in time.
     TimedOut = 5,
-    /// Something outside failed: no answer from the server, a full disk, a port in use.
+    /// Something outside failed: no answer from the server, a full or failing disk, a folder that may not be written to, a port in use.
     Outside = 6,
+}
+
+impl Exit {
+    /// How a command ends that could not read or write what a Forebay keeps: the disk and the file system are outside, what lies there is input, and
+    /// what this program did wrong is a violation.
+    #[must_use]
+    pub fn of_storage(failure: &(dyn StorageFailure + 'static)) -> Exit {
+        let error: &(dyn std::error::Error + 'static) = failure;
+        if let Some(error) = error.downcast_ref::<JournalError>() {
+            return Exit::of_journal(error);
+        }
+        let is_outside = failure.is_full()
+            || matches!(error.downcast_ref::<SegmentError>(), Some(SegmentError::Io { .. }))
+            || matches!(error.downcast_ref::<StatusError>(), Some(StatusError::Segments(SegmentError::Io { .. })))
+            || matches!(error.downcast_ref::<KeyError>(), Some(KeyError::Io { .. }));
+        match failure.is_for_the_caller() {
+            _ if is_outside => Exit::Outside,
+            true => Exit::BadInput,
+            false => Exit::Violations,
+        }
+    }
+
+    fn of_journal(error: &JournalError) -> Exit {
+        match error {
+            JournalError::Full { .. }
+            | JournalError::ReadOnly { .. }
+            | JournalError::Io { .. }
+            | JournalError::Sqlite { .. } => Exit::Outside,
+            error if error.is_for_the_caller() => Exit::BadInput,
+            _ => Exit::Violations,
+        }
+    }
 }
 
 impl From<Exit> for ExitCode {
@@ -56,6 +92,22 @@ impl Failure {
     /// Something outside.
     pub fn outside(text: impl fmt::Display) -> Failure {
         Failure { exit: Exit::Outside, text: text.to_string() }
+    }
+
+    /// What a Forebay keeps could not be read or written.
+    pub fn storage(error: &(dyn StorageFailure + 'static)) -> Failure {
+        Failure { exit: Exit::of_storage(error), text: error.to_string() }
+    }
+
+    /// A folder that could not be made or written to: what is no folder is a wrong path, all else is the file system's.
+    pub fn folder(path: &std::path::Path, error: &std::io::Error) -> Failure {
+        use std::io::ErrorKind::{AlreadyExists, InvalidFilename, NotADirectory};
+        let remedy = "give a folder that can be made and written to";
+        let text = format!("{}: {}: {remedy}", path.display(), plain(error));
+        match error.kind() {
+            AlreadyExists | InvalidFilename | NotADirectory => Failure::input(text),
+            _ => Failure::outside(text),
+        }
     }
 
     /// Says it on stderr.
@@ -162,7 +214,11 @@ pub fn write_private(path: &std::path::Path, text: &str) -> Result<(), Failure> 
     let mut options = std::fs::OpenOptions::new();
     let file = crate::files::private(options.write(true).create(true).truncate(true)).open(&draft);
     let written = file.and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()));
-    written.and_then(|()| std::fs::rename(&draft, path)).map_err(failed)
+    written.and_then(|()| std::fs::rename(&draft, path)).map_err(|e| {
+        // The draft may not even be there.
+        let _ = std::fs::remove_file(&draft);
+        failed(e)
+    })
 }
 
 /// Writes to stdout; a reader that has gone (`| head`) is no failure.
@@ -199,6 +255,27 @@ pub fn print_json<T: serde::Serialize>(value: &T) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Error as IoError, ErrorKind};
+    use std::path::PathBuf;
+
+    #[test]
+    fn what_a_journal_stops_ends_as_the_table_of_exit_codes_says() {
+        let path = PathBuf::from("d/journal.sqlite");
+        let io = || IoError::from(ErrorKind::TimedOut);
+        let found: [(Box<dyn StorageFailure>, Exit); 8] = [
+            (Box::new(JournalError::Io { path: path.clone(), source: io() }), Exit::Outside),
+            (Box::new(JournalError::Full { path: path.clone() }), Exit::Outside),
+            (Box::new(JournalError::Missing { path: path.clone() }), Exit::BadInput),
+            (Box::new(JournalError::OutOfOrder { got: Default::default(), end: Default::default() }), Exit::Violations),
+            (Box::new(SegmentError::Io { path: path.clone(), source: io() }), Exit::Outside),
+            (Box::new(StatusError::Segments(SegmentError::Io { path: path.clone(), source: io() })), Exit::Outside),
+            (Box::new(KeyError::Io { path: path.clone(), source: io() }), Exit::Outside),
+            (Box::new(KeyError::Damaged { path }), Exit::BadInput),
+        ];
+        for (failure, exit) in found {
+            assert_eq!(Exit::of_storage(&*failure), exit, "{failure}");
+        }
+    }
 
     #[test]
     fn a_byte_order_mark_is_no_part_of_a_text() {

@@ -30,9 +30,16 @@ pub(super) fn run(args: &PlanArgs, out: Output) -> Result<Exit, Failure> {
     let document = StateDocument::parse(&text).map_err(|f| Failure::in_file(&args.state, &f))?;
     // An export brings its policy along; a state written by hand has none.
     let policy = if args.policy.is_none() && document.snapshot.is_some() {
+        if let Some(path) = &args.catalog.catalog {
+            return Err(Failure::input(format_args!(
+                "--catalog {}: it says what the types of a policy are, and the one in this export knows its own: leave it out, or give a policy \
+                 with --policy FILE",
+                path.display()
+            )));
+        }
         None
     } else {
-        let catalogue = catalogue(&document);
+        let catalogue = catalogue(args, &document)?;
         let policy = compile_or_built_in(args.policy.as_deref(), &catalogue)?.1.policy;
         if let Some(name) = document.policy.as_ref().filter(|name| **name != policy.name) {
             let (name, other) = (short(name, 60), short(&policy.name, 60));
@@ -81,10 +88,10 @@ fn raised(document: &StateDocument, policy: &Policy) -> Vec<String> {
     asked.into_iter().map(note).collect()
 }
 
-/// The built-in price list, sold in the simulated zones and in those where the document's nodes are.
-fn catalogue(document: &StateDocument) -> Catalogue {
+/// The catalogue, sold in the simulated zones and in those where the document's nodes are.
+fn catalogue(args: &PlanArgs, document: &StateDocument) -> Result<Catalogue, Failure> {
     let named = document.nodes.iter().map(|n| n.zone.as_str()).filter(|z| !z.is_empty());
-    Catalogue::builtin().with_zones(named)
+    Ok(args.catalog.read()?.with_zones(named))
 }
 
 fn shown(planned: &PlanDocument, out: Output) -> String {

@@ -3,7 +3,7 @@
 //! Never: judges a policy. The compiler does, here and in the server.
 
 use super::Output;
-use super::args::ServerArgs;
+use super::args::{CatalogArgs, ServerArgs};
 use super::check::compile_file;
 use super::outcome::{Exit, Failure, print, print_json, read_bytes};
 use crate::api::policy::{API, PolicyHistory, PolicyView, RefusedView};
@@ -11,8 +11,7 @@ use crate::policy::history::PolicyEntry;
 use crate::show::lists;
 use crate::show::table::terminal_width;
 use clap::{Args, Subcommand};
-use forebay_catalog::Catalogue;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// `forebay policy`.
 #[derive(Debug, Args)]
@@ -35,12 +34,17 @@ pub enum PolicyCommand {
         server: ServerArgs,
     },
     /// Say in words what is different between two policies.
-    #[command(after_help = "Example:\n  forebay policy diff policy.yaml next.yaml")]
+    #[command(
+        after_help = "Examples:\n  forebay policy diff policy.yaml next.yaml\n  forebay policy diff old.yaml ours.yaml --catalog ours.csv"
+    )]
     Diff {
         /// The policy of before.
         old: PathBuf,
         /// The other one.
         new: PathBuf,
+        /// What can be bought.
+        #[command(flatten)]
+        catalog: CatalogArgs,
     },
     /// List the policies that are and were in force: since when, from where, by whom, and what was different.
     #[command(after_help = "Example:\n  forebay policy history --json | jq -r '.policies[0].changes'")]
@@ -70,7 +74,7 @@ pub enum PolicyCommand {
 
 pub(super) fn run(args: &PolicyArgs, out: Output) -> Result<Exit, Failure> {
     match &args.what {
-        PolicyCommand::Diff { old, new } => diff(old, new),
+        PolicyCommand::Diff { old, new, catalog } => diff(old, new, catalog),
         PolicyCommand::Show { hash: None, server } => {
             let view = server.client()?.policy()?;
             if server.json {
@@ -116,8 +120,8 @@ pub(super) fn run(args: &PolicyArgs, out: Output) -> Result<Exit, Failure> {
     }
 }
 
-fn diff(old: &std::path::Path, new: &std::path::Path) -> Result<Exit, Failure> {
-    let catalogue = Catalogue::builtin();
+fn diff(old: &Path, new: &Path, catalog: &CatalogArgs) -> Result<Exit, Failure> {
+    let catalogue = catalog.read()?;
     let ((_, old), (_, new)) = (compile_file(old, &catalogue)?, compile_file(new, &catalogue)?);
     let changes = forebay_policy::difference(&old, &new);
     if changes.is_empty() {

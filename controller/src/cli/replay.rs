@@ -6,6 +6,7 @@ use super::Output;
 use super::args::{RunArgs, Speed};
 use super::live::{self, Live, Signals};
 use super::outcome::{Exit, Failure, print, write};
+use super::pasted::shell_word;
 use super::run::configured;
 use super::world::WorldFile;
 use crate::config::Config;
@@ -32,9 +33,10 @@ pub(super) fn run(args: &RunArgs, file: &Path, out: Output) -> Result<Exit, Fail
         None => new_folder(Path::new("")),
     };
     if !resume && live::has_journal(&folder) {
-        let shown = folder.display();
         return Err(Failure::input(format_args!(
-            "{shown}: a journal is here already: go on with it by --resume {shown}, or give another --data"
+            "{}: a journal is here already: go on with it by --resume {}, or give another --data",
+            folder.display(),
+            shell_word(&folder)
         )));
     }
     if resume && !live::has_journal(&folder) {
@@ -135,6 +137,6 @@ fn close(
     }
     // Nodes that are left are a fault only where everything was to be over.
     let left =
-        args.exit_when_drained && (card.nodes_at_end > 0 || closing.open > 0) && finished.end == LoopEnd::Drained;
+        args.exit_when_drained && (card.nodes_left() > 0 || closing.open > 0) && finished.end == LoopEnd::Drained;
     Ok(if closing.bad() || left { Exit::Violations } else { Exit::Done })
 }

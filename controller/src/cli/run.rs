@@ -40,7 +40,7 @@ enum StandbyEnd {
 
 /// Waits until no other process holds the journal's folder.
 fn stand_by(folder: &Path, signals: &mut Signals) -> Result<StandbyEnd, Failure> {
-    create_private_folder(folder).map_err(|e| Failure::outside(format_args!("{}: {e}", folder.display())))?;
+    create_private_folder(folder).map_err(|e| Failure::folder(folder, &e))?;
     while let Some(holder) = DataFolder::holder(folder) {
         eprintln!("standby   {} is led by {holder}; waiting to take over", folder.display());
         let (waits, at) = (tokio::sync::oneshot::channel(), folder.to_owned());
@@ -140,7 +140,7 @@ fn begin(args: &RunArgs, config: &Config, folder: &Path, out: Output) -> Result<
     world.save(folder)?;
     live::say_recovery(&running, out);
     live::warn_of_mode(folder, out);
-    let audit = AuditLog::open(folder).map_err(|e| Failure::outside(format_args!("{}: {e}", folder.display())))?;
+    let audit = AuditLog::open(folder).map_err(|e| Failure::folder(folder, &e))?;
     let before = running.policy_before();
     let changes = before.and_then(|before| live::policy_changes(before, &text, &compiled, &catalogue));
     if let Some(changes) = &changes {

@@ -6,7 +6,6 @@ use super::Output;
 use super::args::SimulateArgs;
 use super::check::compile_file;
 use super::outcome::{Exit, Failure, print, write};
-use super::types;
 use crate::past::BOOTS_FILE;
 use crate::show::closing::Closing;
 use crate::show::progress::{Bar, Moment};
@@ -23,7 +22,7 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 pub(super) fn run(args: &SimulateArgs, out: Output) -> Result<Exit, Failure> {
-    let compiled = compile_file(&args.policy, &types::catalogue(args.catalog.as_deref())?)?.1;
+    let compiled = compile_file(&args.policy, &args.catalog.read()?)?.1;
     let policy = compiled.policy;
     owned_are_named(args, &policy)?;
     let mut trace = read_trace(&args.trace, args.trace_format.as_deref())?;

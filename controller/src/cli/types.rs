@@ -3,21 +3,22 @@
 //! Never: a price of the day. Those are asked of the cloud by who buys there.
 
 use super::Output;
-use super::args::TypesArgs;
+use super::args::{CatalogArgs, TypesArgs};
 use super::outcome::{Exit, Failure, print, print_json};
 use crate::show::figures::{gpus, length, number};
 use crate::show::table::TextTable;
 use forebay_catalog::{Catalogue, PriceRow};
 use serde::Serialize;
-use std::path::Path;
 
-/// The catalogue in a file, or the built-in one.
-pub(super) fn catalogue(path: Option<&Path>) -> Result<Catalogue, Failure> {
-    let mut catalogue = Catalogue::builtin();
-    if let Some(path) = path {
-        catalogue.rows = forebay_catalog::read(path).map_err(Failure::input)?;
+impl CatalogArgs {
+    /// The catalogue in the file that is named, or the built-in one, as the simulated cloud sells it.
+    pub(super) fn read(&self) -> Result<Catalogue, Failure> {
+        let mut catalogue = Catalogue::builtin();
+        if let Some(path) = &self.catalog {
+            catalogue.rows = forebay_catalog::read(path).map_err(Failure::input)?;
+        }
+        Ok(catalogue)
     }
-    Ok(catalogue)
 }
 
 /// An instance type as JSON.
@@ -77,7 +78,7 @@ fn view(row: &PriceRow) -> TypeView<'_> {
 }
 
 pub(super) fn run(args: &TypesArgs, out: Output) -> Result<Exit, Failure> {
-    let catalogue = catalogue(args.catalog.as_deref())?;
+    let catalogue = args.catalog.read()?;
     let asked = |row: &&PriceRow| {
         // A part of a GPU is not one.
         let has_gpus = args.gpus.is_none_or(|gpus| row.gpus == gpus && !row.is_fractional());
@@ -122,7 +123,7 @@ pub(super) fn run(args: &TypesArgs, out: Output) -> Result<Exit, Failure> {
         .left("ALIASES", |row| if row.aliases.is_empty() { "-".to_owned() } else { row.aliases.join(",") })
         .where_asked();
     let text = table.shown(&args.columns.shown()).map_err(|e| Failure::input(format_args!("-o: {e}")))?;
-    let source = match &args.catalog {
+    let source = match &args.catalog.catalog {
         Some(path) => format!("prices: {}; spot: the mean, not the price of the day", path.display()),
         None => {
             "prices: built-in catalogue, list prices of 2026-07; spot: the mean, not the price of the day".to_owned()

@@ -70,9 +70,7 @@ impl WorldFile {
     /// # Errors
     /// When the folder cannot be made or the file cannot be written.
     pub fn save(&self, folder: &Path) -> Result<(), Failure> {
-        create_private_folder(folder).map_err(|e| {
-            Failure::input(format_args!("{}: {e}: give a folder that can be made and written to", folder.display()))
-        })?;
+        create_private_folder(folder).map_err(|e| Failure::folder(folder, &e))?;
         let (path, text) = (folder.join(FILE), serde_json::to_string(self).map_err(Failure::outside)? + "\n");
         if std::fs::read(&path).is_ok_and(|there| there == text.as_bytes()) {
             return Ok(());

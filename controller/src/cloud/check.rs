@@ -5,7 +5,9 @@ use crate::config::Config;
 use crate::config::ec2::Ec2Config;
 use crate::show::figures::short;
 use forebay_catalog::Catalogue;
+use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::policy::{Policy, Pool};
+use forebay_policy::compile_bytes;
 use forebay_source::Diagnostic;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -94,6 +96,45 @@ pub fn unknown_efa(config: &Config, policy: &Policy, catalogue: &Catalogue) -> O
     })
 }
 
+/// Whether a pool of a policy can use reserved capacity of this type in this zone.
+pub(super) fn uses_reserved(policy: &Policy, instance_type: &str, zone: &str) -> bool {
+    let used = policy.pools.iter().flat_map(|pool| &pool.offerings);
+    let mut used = used.filter_map(|at| policy.offerings.get(*at as usize));
+    used.any(|offer| offer.key() == (instance_type, zone, CapacityType::Reserved))
+}
+
+/// The warning about a reservation that no pool of a policy can use.
+pub(super) fn unused_reservation(policy: &Policy, id: &str, instance_type: &str, zone: &str) -> String {
+    let used = policy.pools.iter().flat_map(|pool| &pool.offerings);
+    let mut used = used.filter_map(|at| policy.offerings.get(*at as usize));
+    let (id, instance_type, zone) = (short(id, 60), short(instance_type, 60), short(zone, 60));
+    let why = if used.any(|offer| offer.instance_type == instance_type) {
+        format!(
+            "no pool of the policy has `{instance_type}` in `{zone}`: add the zone under `ec2`, and to the pool's `zones` if it has any"
+        )
+    } else {
+        format!("no pool of the policy has `{instance_type}`: add it to the `instanceTypes` of one")
+    };
+    format!(
+        "nothing is ever launched into the reservation `{id}`, which EC2 bills all the same: {why}, or correct `instanceType` and `zone` under \
+         `ec2.reservations`"
+    )
+}
+
+/// The warnings about reservations that no pool of the configured policy can use. There are none if the policy cannot be compiled, which other
+/// checks report.
+pub(super) fn unused_reservations(config: &Config) -> Vec<String> {
+    let Some(ec2) = config.ec2.as_ref().filter(|ec2| !ec2.reservations.is_empty()) else { return Vec::new() };
+    // A pipe can be read only once, and not here.
+    let Some(path) = config.policy.as_ref().filter(|path| path.is_file()) else { return Vec::new() };
+    let Ok(catalogue) = super::catalogue(config) else { return Vec::new() };
+    let bytes = std::fs::read(path).unwrap_or_default();
+    let Ok(compiled) = compile_bytes(&path.display().to_string(), &bytes, &catalogue) else { return Vec::new() };
+    let policy = &compiled.policy;
+    let unused = ec2.reservations.iter().filter(|r| !uses_reserved(policy, &r.instance_type, &r.zone));
+    unused.map(|r| unused_reservation(policy, &r.id, &r.instance_type, &r.zone)).collect()
+}
+
 /// The warnings of `forebay check`.
 ///
 /// # Errors
@@ -103,6 +144,8 @@ pub fn warnings(config: &Config) -> Result<Vec<Diagnostic>, CloudError> {
     let mut found = Vec::new();
     let foreign = ec2.region.as_deref().and_then(|region| foreign_prices(ec2, region));
     found.extend(foreign.map(|said| Diagnostic::warning("ec2 prices", said)));
+    let unused = unused_reservations(config).into_iter();
+    found.extend(unused.map(|said| Diagnostic::warning("ec2 reservations", said)));
     let launches = std::iter::once(&ec2.launch).chain(ec2.pools.values());
     for path in launches.filter_map(|launch| launch.user_data.as_deref()).collect::<BTreeSet<_>>() {
         // As for secrets: a configuration is often checked on another machine than where it runs.
@@ -216,6 +259,28 @@ mod tests {
         assert!(error.contains("16385 bytes") && error.contains("boot.sh"), "{error}");
         let absent = with(&folder.path().join("absent.sh")).unwrap();
         assert!(absent.len() == 1 && absent[0].message.contains("absent.sh does not exist"), "{absent:?}");
+    }
+
+    #[test]
+    fn a_reservation_that_no_pool_can_use_is_reported() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("policy.yaml");
+        std::fs::write(&path, POLICY.replace(", network: {efa: true}", "")).unwrap();
+        for (instance_type, zone, part) in [
+            ("p5.48xlarge", "us-east-1a", None),
+            ("p5.48xlarge", "us-east-1b", Some("`p5.48xlarge` in `us-east-1b`: add the zone")),
+            ("p4d.24xlarge", "us-east-1a", Some("no pool of the policy has `p4d.24xlarge`: add it")),
+            ("p9.huge", "us-east-1a", Some("no pool of the policy has `p9.huge`: add it")),
+        ] {
+            let reservations = format!("[{{id: cr-1, instanceType: {instance_type}, zone: {zone}}}]");
+            let mut config = config(&format!("launch: {{template: t}}, reservations: {reservations}"));
+            assert_eq!(warnings(&config).unwrap(), [], "the policy is not known here");
+            config.policy = Some(path.clone());
+            let found = warnings(&config).unwrap();
+            assert_eq!(found.len(), usize::from(part.is_some()), "{instance_type} in {zone}: {found:?}");
+            let said = |part: &str| found[0].message.contains(part) && found[0].message.contains("`cr-1`");
+            assert!(part.is_none_or(said), "{found:?}");
+        }
     }
 
     #[test]

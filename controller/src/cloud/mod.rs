@@ -116,7 +116,7 @@ pub fn probe(config: &Config, runtime: &tokio::runtime::Handle) -> Vec<Diagnosti
     match &config.ec2 {
         None => Vec::new(),
         #[cfg(feature = "ec2")]
-        Some(ec2) => ec2::probe(ec2, runtime),
+        Some(ec2) => ec2::probe(config, ec2, runtime),
         #[cfg(not(feature = "ec2"))]
         Some(_) => {
             let _ = runtime;

@@ -7,6 +7,7 @@
 //! Never: turns the loop; that is `forebay_driver`'s.
 
 mod feed;
+mod observed;
 mod replay;
 mod resume;
 mod retention;

@@ -9,12 +9,14 @@
 //! Never: decides on recovery what the journal has decided.
 
 use super::feed::Feed;
+use super::observed::ObservedJournal;
 use super::resume::{Consent, LogPositions, StartClock, refuse_what_is_left, resume};
 use super::retention::Retention;
 use super::{ClockMode, DriverError, DriverHandle};
 use crate::clock::{self, OutsideClock};
 use crate::intake::rejected::RejectedLog;
 use crate::journal::{ArchiveReader, Journal, RecoveredJournal, Recovery, SqliteJournal, TornTail};
+use crate::metrics::commits::CommitCounts;
 use crate::status::StatusLog;
 use forebay_driver::adapters::{Adapters, EffectExecutor, ExternalAdapters};
 use forebay_driver::live::{
@@ -91,6 +93,8 @@ pub struct Settings {
     pub consent: Consent,
     /// Clocks outside that can confirm a time.
     pub outside: Vec<OutsideClock>,
+    /// Counts what becomes durable in the journal.
+    pub commits: Arc<CommitCounts>,
     /// Tests: die, as by `kill -9`, after so many batches.
     #[doc(hidden)]
     pub dies_after: Option<u64>,
@@ -114,6 +118,7 @@ impl Settings {
             tenants: TenantLimits::default(),
             consent: Consent::default(),
             outside: Vec::new(),
+            commits: Arc::default(),
             dies_after: None,
         }
     }
@@ -132,6 +137,8 @@ pub struct Running {
     pub handle: DriverHandle,
     /// Finished jobs that have left the state.
     pub archive: Arc<ArchiveReader>,
+    /// What has become durable in the journal since this start.
+    pub commits: Arc<CommitCounts>,
     /// What the journal's recovery found; `None` for a new one.
     pub recovery: Option<Recovery>,
     /// Statuses in the log that the journal did not know (its tail was lost) and that were cut.
@@ -189,8 +196,10 @@ pub fn start(settings: Settings) -> Result<Running, DriverError> {
     };
     let kind = if recovery.is_some() { StartKind::Restart } else { StartKind::First };
     let archive = Arc::new(journal.archive_reader()?);
+    let commits = Arc::clone(&settings.commits);
     let driver = drive(settings, journal, engine, kind)?;
-    Ok(Running { handle: driver.handle.clone(), archive, recovery, statuses_cut: driver.statuses_cut, driver })
+    let (handle, statuses_cut) = (driver.handle.clone(), driver.statuses_cut);
+    Ok(Running { handle, archive, commits, recovery, statuses_cut, driver })
 }
 
 /// Opens what lies beside the journal, and starts the driver.
@@ -201,7 +210,18 @@ pub(super) fn drive(
     kind: StartKind,
 ) -> Result<RunningDriver, DriverError> {
     let Settings {
-        policy, routes, world, real, clock, feed, exit_when_drained, retention, tenants, dies_after, ..
+        policy,
+        routes,
+        world,
+        real,
+        clock,
+        feed,
+        exit_when_drained,
+        retention,
+        tenants,
+        commits,
+        dies_after,
+        ..
     } = settings;
     journal.keep(retention.journal);
     let folder = journal.folder().to_owned();
@@ -221,7 +241,7 @@ pub(super) fn drive(
     };
     live::start(LiveSettings {
         folder,
-        journal,
+        journal: ObservedJournal { journal, commits },
         engine,
         kind,
         policy: policy.map(|(text, compiled)| PolicySource { text, compiled }),

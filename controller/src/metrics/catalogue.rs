@@ -23,7 +23,7 @@ pub enum KeptIn {
 pub struct Metric {
     /// Without `forebay_`, unit and suffix.
     pub name: &'static str,
-    /// Counter, gauge or info.
+    /// Counter, gauge, histogram or info.
     pub kind: MetricType,
     /// It ends the name.
     pub unit: Option<&'static str>,
@@ -51,6 +51,11 @@ impl Metric {
     /// Something that is told by its labels. Its points end in `_info`.
     pub(super) const fn info(name: &'static str, help: &'static str) -> Metric {
         Metric { kind: MetricType::Info, ..Metric::counter(name, help) }
+    }
+
+    /// How often something took how long. Its points end in `_bucket`, `_sum` and `_count`.
+    pub(super) const fn histogram(name: &'static str, help: &'static str) -> Metric {
+        Metric { kind: MetricType::Histogram, ..Metric::counter(name, help) }
     }
 
     pub(super) const fn unit(self, unit: &'static str) -> Metric {
@@ -111,6 +116,24 @@ pub(crate) static LOOP_LONGEST_HOLD: Metric = Metric::gauge(
          started",
 );
 
+pub(crate) static CLOCK_OFFSET: Metric =
+    Metric::gauge("clock_offset", "How far the host's clock is ahead of the controller's time.").unit("seconds").means(
+        "how far the host's clock is ahead of the controller's time, below zero where it is behind: time is monotonic inside a run, so a step of the \
+         clock or a suspension of the machine stays until the next start, which takes the later of the host's time and the journal's. Left out in a \
+         replay",
+    );
+
+pub(crate) static JOURNAL_COMMIT: Metric = Metric::histogram(
+    "journal_commit",
+    "How long the journal took to make what was decided durable, since this process started.",
+)
+.unit("seconds")
+.means(
+    "how long each transaction of the journal took, until what was decided in it was durable: buckets up to 1, 3, 10, 30, 100, 300 ms, 1 and 3 s. \
+         Nothing leaves before. For the roles `metrics` and `operate`",
+)
+.kept(KeptIn::Process);
+
 pub(crate) static START_ESTIMATE_ERROR: Metric = Metric::gauge(
     "start_estimate_error",
     "How late starts came, as a part of the wait that was estimated: the median of those that were sampled.",
@@ -118,7 +141,7 @@ pub(crate) static START_ESTIMATE_ERROR: Metric = Metric::gauge(
 .unit("ratio")
 .means(
     "how late starts came, as a part of the wait that `forebay why` would have said: the median of those that were sampled since this process \
-         started. 1 is on time, 2 is after twice the wait. Left out before 20 have come",
+         started. 1 is on time, 2 is after twice the wait. One that is late already counts as if it came now. Left out before there are 20",
 );
 
 pub(crate) static START_ESTIMATES_INSIDE: Metric = Metric::gauge(
@@ -126,7 +149,7 @@ pub(crate) static START_ESTIMATES_INSIDE: Metric = Metric::gauge(
     "The part of the sampled starts that came inside the interval that was stated for them.",
 )
 .unit("ratio")
-.means("the part of these starts that came inside the interval that was stated for them: 0.8 is meant. Left out before one was");
+.means("the part of these starts that came inside the interval that was stated for them: 0.8 is meant. One that has not come by its end is outside. Left out before one was stated");
 
 pub(crate) static NODES: Metric = Metric::gauge("nodes", "Nodes from the decision to buy them until they are gone.")
     .labels(&["pool", "capacity_type", "state"])
@@ -170,6 +193,39 @@ pub(crate) static OFFERINGS_BLOCKED: Metric = Metric::gauge(
          `throttled`, `quota`, `auth`, `config`, `server`, `contested`, `boot` (its nodes end before they are \
          ready)",
 );
+
+pub(crate) static POOL_OFFERINGS: Metric = Metric::gauge(
+    "pool_offerings",
+    "Offerings of each pool by whether they are asked for now.",
+)
+.labels(&["pool", "capacity_type", "state"])
+.means(
+    "offerings of each pool; `state` is `open`, `out-of-stock` or `refused` (for anything else that the cloud said). An offering of two \
+         pools counts in both",
+);
+
+pub(crate) static LAUNCHES: Metric = Metric::counter(
+    "launches",
+    "Launches that the cloud answered, by its answer, since this process started; `capacity` is out of stock.",
+)
+.labels(&["outcome"])
+.means(
+    "launches that the cloud answered: `complete`, or why they brought fewer nodes than were asked for: `capacity` (out of stock), \
+         `throttled`, `quota`, `auth`, `config`, `server`, `contested`. For the roles `metrics` and `operate`",
+)
+.kept(KeptIn::Process);
+
+pub(crate) static BOOT: Metric = Metric::gauge(
+    "boot",
+    "How long nodes of a pool took from the decision to buy them until they were ready, of the last 16 of each offering.",
+)
+.unit("seconds")
+.labels(&["pool", "quantile"])
+.means(
+    "from the decision to buy a node until it was ready, of the last 16 nodes of each offering of a pool: `0.5`, `0.9`. Left out before \
+         the first",
+)
+.kept(KeptIn::Journal);
 
 pub(crate) static BRAKES: Metric = Metric::gauge("brakes", "What operators have stopped for a time, by kind.")
     .labels(&["kind"])
@@ -234,6 +290,63 @@ pub(crate) static QUEUE_HEAD_WAIT: Metric = Metric::gauge(
          shapes the longest",
 );
 
+pub(crate) static QUEUE_START_TARGET: Metric =
+    Metric::gauge("queue_start_target", "Within what time jobs of a queue are to start, by the policy in force.")
+        .unit("seconds")
+        .labels(&["queue"])
+        .means(
+            "within what time its jobs are to start: `start.within` of the policy in force. Queues without a start \
+         target are left out",
+        );
+
+pub(crate) static START_TARGET_JOBS: Metric = Metric::counter(
+    "start_target_jobs",
+    "First starts of jobs whose queue has a start target, by whether they met it, since this process started.",
+)
+.labels(&["queue", "outcome"])
+.means(
+    "jobs whose queue has a start target, by whether they first started within it, as it is at that time: `in-time` or `late`; those \
+         that are rejected for it are `late`. One that still waits is in neither: `forebay_queue_head_wait_seconds` has it. 200 queues have \
+         a label of their own, the others share `other`. A reader sees the queues that take its jobs",
+)
+.kept(KeptIn::Process);
+
+pub(crate) static START_WAIT: Metric = Metric::histogram(
+    "start_wait",
+    "How long jobs had waited when they first started, by tier, since this process started.",
+)
+.unit("seconds")
+.labels(&["tier"])
+.means(
+    "how long jobs had waited since they were accepted when they first started, a service with its first replica: buckets up to 10, 30, \
+         60 s, 5, 15 min, 1, 4 and 24 h. 20 tiers have a label of their own, the others share `other`. For the roles `metrics` and `operate`, \
+         as the one below",
+)
+.kept(KeptIn::Process);
+
+pub(crate) static START_TARGET_DECISIONS: Metric = Metric::counter(
+    "start_target_decisions",
+    "What was decided of waiting jobs for their start targets, since this process started.",
+)
+.labels(&["decision"])
+.means(
+    "what was decided of waiting jobs for their start targets: `deferred` (nothing is bought yet: the burst is noise so far), `promised` \
+         (it waits for the places of a run), `due` (it is bought for from now on, to start in time), `late` (it has not started in time, and on-demand is \
+         bought). A job may be deferred more than once",
+)
+.kept(KeptIn::Process);
+
+pub(crate) static CHECKPOINT_AGE: Metric = Metric::gauge(
+    "checkpoint_age",
+    "How long ago runs of a queue that save checkpoints saved the last one, of the run that has not for longest.",
+)
+.unit("seconds")
+.labels(&["queue"])
+.means(
+    "for how long the run that has not saved for longest has not: since its last checkpoint that counts, or since it started. Jobs \
+         without `checkpoint` and queues without such a run are left out. A reader sees the queues that take its jobs",
+);
+
 pub(crate) static QUEUE_SPEND: Metric =
     Metric::counter("queue_spend", "What the jobs of a queue have cost, by how capacity was paid for.")
         .unit("usd")
@@ -292,6 +405,17 @@ pub(crate) static SUBMISSIONS_REFUSED: Metric =
 
 pub(crate) static STATUSES: Metric =
     Metric::counter("statuses", "Status messages to submitters.").kept(KeptIn::Journal);
+
+pub(crate) static STATUSES_BY_KIND: Metric = Metric::counter(
+    "statuses_by_kind",
+    "Status messages to submitters by what they say and by the code of its reason, since this process started.",
+)
+.labels(&["kind", "reason"])
+.means(
+    "the same by what they say (`queued`, `admitted`, `started` ...) and by the code of its [reason](REASONS.md), `(none)` without one. A \
+         series begins with its first status",
+)
+.kept(KeptIn::Process);
 
 pub(crate) static EVENTS_IGNORED: Metric =
     Metric::counter("events_ignored", "Events that said nothing new or came too late.").kept(KeptIn::Journal);
@@ -373,8 +497,15 @@ pub(crate) static PREEMPTIONS: Metric = Metric::counter(
 )
 .kept(KeptIn::Process);
 
-pub(crate) static PREEMPTION_STATUSES_UNREAD: Metric = Metric::counter("preemption_statuses_unread", "Statuses that were dropped from memory before preemptions among them could be counted, since this process started.").means("statuses that left memory before preemptions among them could be counted: above zero, the counts are \
-         too low").kept(KeptIn::Process);
+pub(crate) static PREEMPTION_STATUSES_UNREAD: Metric = Metric::counter(
+    "preemption_statuses_unread",
+    "Statuses that could not be counted by what they say, as they or their jobs had left memory, since this process started.",
+)
+.means(
+    "statuses that left memory before what they say was counted, and starts of jobs that had: above zero, the counts of preemptions, starts \
+         and statuses by kind are too low",
+)
+.kept(KeptIn::Process);
 
 pub(crate) static SOURCE_UP: Metric = Metric::gauge(
     "source_up",
@@ -444,6 +575,8 @@ pub static ALL: &[&Metric] = &[
     &POLICY_REFUSED,
     &POLICIES_OFFERED,
     &LOOP_LONGEST_HOLD,
+    &CLOCK_OFFSET,
+    &JOURNAL_COMMIT,
     &START_ESTIMATE_ERROR,
     &START_ESTIMATES_INSIDE,
     &NODES,
@@ -454,6 +587,9 @@ pub static ALL: &[&Metric] = &[
     &PURCHASES_OPEN,
     &OFFERINGS,
     &OFFERINGS_BLOCKED,
+    &POOL_OFFERINGS,
+    &LAUNCHES,
+    &BOOT,
     &BRAKES,
     &JOBS_HELD_BACK,
     &NODE_RECLAIMS,
@@ -463,6 +599,11 @@ pub static ALL: &[&Metric] = &[
     &QUEUE_JOBS,
     &QUEUE_GPUS_WAITING,
     &QUEUE_HEAD_WAIT,
+    &QUEUE_START_TARGET,
+    &START_TARGET_JOBS,
+    &START_WAIT,
+    &START_TARGET_DECISIONS,
+    &CHECKPOINT_AGE,
     &QUEUE_SPEND,
     &TIER_SPEND,
     &LABEL_SPEND,
@@ -471,6 +612,7 @@ pub static ALL: &[&Metric] = &[
     &JOBS_OVER,
     &SUBMISSIONS_REFUSED,
     &STATUSES,
+    &STATUSES_BY_KIND,
     &EVENTS_IGNORED,
     &DECISIONS,
     &WORKER_OBSERVED,

@@ -8,11 +8,12 @@ use crate::document::write::{QueueCounts, dollars, gpus, queue_counts};
 use forebay_engine::engine::Engine;
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::event::LaunchError;
-use forebay_kernel::ids::PoolId;
+use forebay_kernel::ids::{OfferingId, PoolId};
 use forebay_kernel::reason::Reason;
 use forebay_kernel::state::State;
 use forebay_kernel::state::jobs::Phase;
-use forebay_kernel::units::{MilliGpu, Rate};
+use forebay_kernel::state::nodes::OfferingRow;
+use forebay_kernel::units::{MilliGpu, Rate, Span, Timestamp};
 use std::collections::BTreeMap;
 
 const NODE_PHASES: [&str; 5] = ["requested", "booting", "ready", "draining", "terminating"];
@@ -29,6 +30,12 @@ const LAUNCH_ERRORS: [LaunchError; 8] = [
 ];
 
 const BRAKES: [&str; 6] = ["buying", "admission", "preemption", "queue", "pool", "node"];
+
+/// Whether an offering is asked for now.
+const STOCK: [&str; 3] = ["open", "out-of-stock", "refused"];
+
+/// Parts of the boots that were seen, in thousandths, and how they are called.
+const BOOT_QUANTILES: [(&str, usize); 2] = [("0.5", 500), ("0.9", 900)];
 
 /// Sets of like jobs that are asked why they wait. It bounds what a scrape takes on the driver's thread.
 const MOST_ASKED: usize = 1000;
@@ -49,7 +56,8 @@ struct Held {
     purchases: u64,
 }
 
-fn error(error: LaunchError) -> &'static str {
+/// An error of the cloud, as a label.
+pub(super) fn error_label(error: LaunchError) -> &'static str {
     match error {
         LaunchError::Capacity => "capacity",
         LaunchError::Throttled => "throttled",
@@ -67,6 +75,8 @@ fn error(error: LaunchError) -> &'static str {
 pub fn cluster(state: &State) -> Vec<Family> {
     let mut families = places(state);
     families.extend(stock(state));
+    families.push(pool_stock(state));
+    families.push(boots(state));
     families.extend(brakes(state));
     let counters = state.counters();
     let reclaims = Family::of(&catalogue::NODE_RECLAIMS);
@@ -146,8 +156,82 @@ fn stock(state: &State) -> [Family; 2] {
     let offerings = Family::of(&catalogue::OFFERINGS);
     let refused = Family::of(&catalogue::OFFERINGS_BLOCKED);
     let refused =
-        blocked.into_iter().fold(refused, |family, (kind, count)| family.with(&[("error", error(kind))], count));
+        blocked.into_iter().fold(refused, |family, (kind, count)| family.with(&[("error", error_label(kind))], count));
     [offerings.with(&[], listed), refused]
+}
+
+/// The offerings of each pool by whether they are asked for now.
+fn pool_stock(state: &State) -> Family {
+    let mut counts: BTreeMap<(&str, CapacityType, &'static str), u64> = BTreeMap::new();
+    let now = state.now();
+    for pool in state.policy().into_iter().flat_map(|policy| &policy.pools) {
+        for row in offerings_of(state, &pool.offerings).filter_map(|id| state.offerings().get(id.index())) {
+            for kind in STOCK {
+                counts.entry((&pool.name, row.offer.capacity, kind)).or_default();
+            }
+            *counts.entry((&pool.name, row.offer.capacity, stock_of(row, now))).or_default() += 1;
+        }
+    }
+    let mut offerings = Family::of(&catalogue::POOL_OFFERINGS);
+    for ((pool, capacity, kind), count) in counts {
+        offerings.set(&[("pool", pool), ("capacity_type", capacity.as_str()), ("state", kind)], count);
+    }
+    offerings
+}
+
+fn stock_of(row: &OfferingRow, now: Timestamp) -> &'static str {
+    match row.blocked_by.filter(|_| row.blocked_until > now) {
+        None => "open",
+        Some(LaunchError::Capacity) => "out-of-stock",
+        Some(_) => "refused",
+    }
+}
+
+/// Offerings by their positions in the policy's list.
+fn offerings_of<'s>(state: &'s State, positions: &'s [u32]) -> impl Iterator<Item = OfferingId> + 's {
+    positions.iter().filter_map(move |&at| state.listed.get(at as usize).copied())
+}
+
+/// How long nodes took to boot, of the last of each offering of a pool. A pool whose nodes have not booted yet is left out.
+fn boots(state: &State) -> Family {
+    let seen: BTreeMap<OfferingId, Vec<Span>> =
+        state.observed.all_boots().map(|(offering, boots)| (offering, boots.collect())).collect();
+    let mut family = Family::of(&catalogue::BOOT);
+    for pool in state.policy().into_iter().flat_map(|policy| &policy.pools) {
+        let of_pool = offerings_of(state, &pool.offerings).filter_map(|id| seen.get(&id));
+        let mut boots: Vec<Span> = of_pool.flatten().copied().collect();
+        boots.sort_unstable();
+        for (quantile, permille) in BOOT_QUANTILES {
+            // The least that so many of them did not exceed.
+            let at = (boots.len() * permille).div_ceil(1000).saturating_sub(1);
+            if let Some(boot) = boots.get(at) {
+                family.set(&[("pool", &pool.name), ("quantile", quantile)], boot.0 as f64 / 1000.0);
+            }
+        }
+    }
+    family
+}
+
+/// How long ago the runs of each queue that save have saved, of the one that has not for longest: of the queues that `shows`, the declared
+/// ones before others as far as there are labels.
+#[must_use]
+pub fn checkpoint_ages(state: &State, shows: impl Fn(&str) -> bool) -> Family {
+    let saves = state.alive_jobs().filter(|(job, spec)| {
+        job.phase == Phase::Running && job.service.is_none() && spec.checkpoint.is_some() && shows(&spec.queue)
+    });
+    let mut oldest: BTreeMap<(bool, &str), Span> = BTreeMap::new();
+    for (job, spec) in saves {
+        let declared = state.policy().is_some_and(|policy| policy.queues.contains_key(&spec.queue));
+        let age = oldest.entry((!declared, &spec.queue)).or_default();
+        *age = state.now().since(job.saved_at).max(*age);
+    }
+    let mut labelled: BTreeMap<&str, Span> = BTreeMap::new();
+    for (at, ((_, queue), more)) in oldest.into_iter().enumerate() {
+        let age = labelled.entry(if at < MOST_VALUES { queue } else { OTHER }).or_default();
+        *age = more.max(*age);
+    }
+    let family = Family::of(&catalogue::CHECKPOINT_AGE);
+    labelled.into_iter().fold(family, |family, (queue, age)| family.with(&[("queue", queue)], age.0 as f64 / 1000.0))
 }
 
 /// What operators have stopped. Zeros too, so that an alert can wait for one.

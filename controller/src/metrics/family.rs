@@ -3,6 +3,7 @@
 //! Never: two points with the same labels; a name that was not written down here in the code.
 
 use super::catalogue::{Metric, PREFIX};
+use super::histogram::Histogram;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, text};
 use prometheus_client::metrics::MetricType;
@@ -18,6 +19,12 @@ pub const MOST_VALUES: usize = 200;
 
 /// The label of the others.
 pub const OTHER: &str = "other";
+
+/// The label of a value among rows by label: its own where it has a row already or fewer than `most` have one, else [`OTHER`].
+#[must_use]
+pub(super) fn bounded<'v, T>(rows: &BTreeMap<String, T>, value: &'v str, most: usize) -> &'v str {
+    if rows.contains_key(value) || rows.len() < most { value } else { OTHER }
+}
 
 /// Names with values.
 pub type Labels = Vec<(&'static str, String)>;
@@ -38,6 +45,8 @@ pub enum Number {
     Part(f64),
     /// Counted, and the last of them.
     Shown(u64, Exemplar),
+    /// Times, by how long they are.
+    Spread(Histogram),
 }
 
 /// One of those that a counter counted.
@@ -112,6 +121,7 @@ impl Family {
 impl Number {
     fn encode(&self, kind: MetricType, metric: &mut MetricEncoder<'_>) -> fmt::Result {
         match (self, kind) {
+            (Number::Spread(times), _) => times.encode(metric),
             (Number::Whole(n) | Number::Shown(n, _), MetricType::Gauge) => metric.encode_gauge(n),
             (Number::Part(n), MetricType::Gauge) => metric.encode_gauge(n),
             (Number::Whole(n), _) => metric.encode_counter::<Labels, u64, u64>(n, None),

@@ -40,6 +40,16 @@ pub fn holds(holds: &LoopHolds) -> Family {
     family.with(&[("work", "query")], seconds(holds.query())).with(&[("work", "batch")], seconds(holds.batch()))
 }
 
+/// How far the host's clock is ahead of the controller's time, in ms. Nothing where time does not pass as the host's does.
+#[must_use]
+pub fn clock(ahead_ms: Option<i64>) -> Family {
+    let family = Family::of(&catalogue::CLOCK_OFFSET);
+    match ahead_ms {
+        Some(ahead_ms) => family.with(&[], ahead_ms as f64 / 1000.0),
+        None => family,
+    }
+}
+
 /// How far off estimates of starts were. Nothing before enough have come.
 #[must_use]
 pub fn start_estimates(summary: Option<ErrorSummary>) -> Vec<Family> {
@@ -171,6 +181,18 @@ mod tests {
         for line in ["forebay_start_estimate_error_ratio 1.25", "forebay_start_estimates_inside_ratio 0.812"] {
             assert!(text.lines().any(|l| l == line), "{line} in {text}");
         }
+    }
+
+    #[test]
+    fn the_offset_of_the_hosts_clock_is_told_where_time_passes_as_the_hosts_does() {
+        let told = |ahead_ms| text(vec![clock(ahead_ms)]).unwrap();
+        for (ahead_ms, line) in
+            [(3_600_500, "forebay_clock_offset_seconds 3600.5"), (-90_500, "forebay_clock_offset_seconds -90.5")]
+        {
+            let text = told(Some(ahead_ms));
+            assert!(text.lines().any(|l| l == line), "{line} in {text}");
+        }
+        assert!(told(None).lines().all(|line| line.starts_with('#')), "a replay has no such clock");
     }
 
     #[test]

@@ -27,6 +27,9 @@ const MOST_BOOTS: usize = 1024;
 /// What is taken for all of the stock.
 const WHOLE: u16 = 1000;
 
+/// The highest price that is written, in 1/1000 of the policy's: `simulate` refuses a higher one. A test holds the two together.
+const MOST_PRICE: u16 = 60_000;
+
 /// A series ends so long after what was seen: a simulation that lasts longer meets it again from its beginning.
 const AFTER: Span = Span::mins(400 * 24 * 60);
 
@@ -54,6 +57,7 @@ pub struct CloudPast {
     first: Option<Timestamp>,
     on_demand_refused: u64,
     other_prices: u64,
+    high_prices: u64,
     unknown_reclaims: u64,
 }
 
@@ -210,11 +214,12 @@ impl CloudPast {
     fn priced(&mut self, state: &State, at: Timestamp, offering: OfferingId, price: Rate) {
         let listed = listed(state, offering).filter(|offer| offer.price.0 > 0).map(|offer| offer.price.0);
         let permille = listed.map(|listed| u64::from(WHOLE) * price.0 / listed);
-        let permille = permille.and_then(|permille| u16::try_from(permille).ok());
-        match (self.pair(state, offering), permille) {
-            (Some(pair), Some(permille)) => pair.prices.push((at, permille)),
-            _ => self.other_prices += 1,
-        }
+        let (Some(pair), Some(permille)) = (self.pair(state, offering), permille) else {
+            self.other_prices += 1;
+            return;
+        };
+        pair.prices.push((at, written_price(permille)));
+        self.high_prices += u64::from(permille > u64::from(MOST_PRICE));
     }
 
     /// What is kept of an offering of spot.
@@ -268,6 +273,7 @@ impl CloudPast {
                 self.other_prices,
                 "prices of other capacity than spot, or of what the policy does not list, are not in it",
             ),
+            (self.high_prices, "prices were above 60 times the policy's: they are written as 60 times"),
             (self.unknown_reclaims, "reclaims are not in it: the journal does not know any more what was reclaimed"),
         ];
         let counted = all.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
@@ -284,6 +290,11 @@ impl CloudPast {
         };
         counted.chain(late).collect()
     }
+}
+
+/// A price as a series states it, in 1/1000 of the policy's.
+fn written_price(permille: u64) -> u16 {
+    u16::try_from(permille).unwrap_or(MOST_PRICE).min(MOST_PRICE)
 }
 
 /// An offering as the policy in force lists it.
@@ -354,5 +365,23 @@ mod tests {
         past.taken(Timestamp(9000));
         assert_eq!(rows(&past), ["0,1000,1000,1000", "8,0,1000,1000", "100,0,1000,1000"]);
         assert_eq!(rows(&PairPast::default()), ["0,1000,1000,1000", "100,1000,1000,1000"]);
+    }
+
+    #[test]
+    fn the_highest_price_that_is_written_is_the_highest_that_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("spot_availability.csv");
+        let reads = |price: u32| {
+            let rows = format!("0,a,x,1000,1000,{price}\n60,a,x,1000,1000,1000\n");
+            std::fs::write(&path, format!("t_s,zone,instance_type,available,capacity,price_permille\n{rows}")).unwrap();
+            forebay_sim::market::Market::recorded(&path, &[]).map(|_| ()).map_err(|e| e.to_string())
+        };
+        assert_eq!(reads(MOST_PRICE.into()), Ok(()));
+        assert!(reads(u32::from(MOST_PRICE) + 1).is_err_and(|e| e.contains("price_permille")));
+        for (permille, written) in
+            [(0, 0), (900, 900), (60_000, MOST_PRICE), (60_001, MOST_PRICE), (1 << 40, MOST_PRICE)]
+        {
+            assert_eq!(written_price(permille), written, "{permille}");
+        }
     }
 }

@@ -4,15 +4,17 @@
 //! folder -> state -> finished jobs as they were accepted, open ones between them -> trace.csv, a row at a time
 //!                 -> what the cloud did                                          -> spot_availability.csv, boot_times.csv
 //!                 -> the text in force                                           -> policy.yaml
+//!                 -> owned nodes, types that are not as in the built-in catalogue -> nodes.csv, catalog.csv, where they are needed
 //! ```
 //!
 //! What is not known is left out and counted: an unknown duration is no duration of zero.
 //!
-//! Never: changes the folder, or holds more of the finished jobs than one.
+//! Never: changes the folder, holds more of the finished jobs than one, or leaves anything behind where it fails.
 
 mod jobs;
 mod left_out;
 mod market;
+mod supply;
 
 use crate::cost::{CostBasis, CostRange, CostRangeFault};
 use crate::journal::{FILE, FinishedJob, JournalError, PastPart, PastPolicy, read_folder_past};
@@ -31,6 +33,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use supply::Supply;
 
 /// A day.
 const DAY: Span = Span::mins(24 * 60);
@@ -44,8 +47,13 @@ pub const BOOTS_FILE: &str = "boot_times.csv";
 /// The policy in force.
 pub const POLICY_FILE: &str = "policy.yaml";
 
+/// Nodes that nobody bought.
+pub const NODES_FILE: &str = "nodes.csv";
+/// Instance types with their prices.
+pub const CATALOG_FILE: &str = "catalog.csv";
+
 /// All of them.
-const FILES: [&str; 4] = [TRACE_FILE, MARKET_FILE, BOOTS_FILE, POLICY_FILE];
+const FILES: [&str; 6] = [TRACE_FILE, MARKET_FILE, BOOTS_FILE, POLICY_FILE, NODES_FILE, CATALOG_FILE];
 
 /// Why nothing can be exported.
 #[derive(Debug, thiserror::Error)]
@@ -86,8 +94,28 @@ pub struct ExportedPast {
     pub zero: Timestamp,
     /// The files.
     pub files: Vec<PathBuf>,
+    /// Options of `simulate` that playing it again needs beside policy and trace, each with its file.
+    pub options: Vec<ReplayOption>,
     /// What a reader should know, a sentence each.
     pub notes: Vec<String>,
+}
+
+/// An option of `simulate`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReplayOption {
+    /// Such as `--nodes`.
+    pub option: &'static str,
+    /// Its file.
+    pub file: ReplayFile,
+}
+
+/// A file that an option names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ReplayFile {
+    /// It was written.
+    Written(PathBuf),
+    /// It has to be written by hand, for the journal does not know what is in it. This stands for it.
+    Missing(&'static str),
 }
 
 /// Writes what was submitted in a range as files of `out`, which is made.
@@ -101,7 +129,7 @@ pub fn export_past(folder: &Path, range: &CostRange, out: &Path) -> Result<Expor
     if let Some(there) = FILES.map(|name| out.join(name)).into_iter().find(|path| path.exists()) {
         return Err(PastFault::Exists(there));
     }
-    std::fs::create_dir_all(out).map_err(|source| PastFault::Write { path: out.to_owned(), source })?;
+    let made = MadeFolders::make(out)?;
     let mut export = Export::new(range, out);
     let mut fault = None;
     read_folder_past(folder, &mut |state, part| match export.take(state, part) {
@@ -111,9 +139,36 @@ pub fn export_past(folder: &Path, range: &CostRange, out: &Path) -> Result<Expor
             ControlFlow::Break(())
         }
     })?;
-    match fault {
-        Some(fault) => Err(fault),
-        None => export.finish(),
+    if let Some(fault) = fault {
+        return Err(fault);
+    }
+    let exported = export.finish()?;
+    made.keep();
+    Ok(exported)
+}
+
+/// Folders that were made, the innermost first. As long as they are not kept they go again, those that are empty.
+struct MadeFolders(Vec<PathBuf>);
+
+impl MadeFolders {
+    fn make(out: &Path) -> Result<MadeFolders, PastFault> {
+        let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
+        let made = MadeFolders(out.ancestors().take_while(is_missing).map(Path::to_owned).collect());
+        std::fs::create_dir_all(out).map_err(|source| PastFault::Write { path: out.to_owned(), source })?;
+        Ok(made)
+    }
+
+    fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for MadeFolders {
+    fn drop(&mut self) {
+        for folder in &self.0 {
+            // It may never have been made, and somebody may have put something into it.
+            let _ = std::fs::remove_dir(folder);
+        }
     }
 }
 
@@ -136,6 +191,8 @@ struct Export<'a> {
     cloud: CloudPast,
     observed: Observed,
     policy: Option<String>,
+    nodes: Supply,
+    catalogue: Supply,
 }
 
 impl<'a> Export<'a> {
@@ -155,6 +212,8 @@ impl<'a> Export<'a> {
             cloud: CloudPast::default(),
             observed: Observed::default(),
             policy: None,
+            nodes: Supply::default(),
+            catalogue: Supply::default(),
         }
     }
 
@@ -250,6 +309,8 @@ impl<'a> Export<'a> {
         }
         self.left_out.counted(state, self.range.is_all());
         self.observed = self.cloud.observed(state, self.zero, self.last);
+        self.nodes = supply::nodes(state);
+        self.catalogue = supply::catalogue(state, self.policy.as_deref());
         Ok(())
     }
 
@@ -259,19 +320,48 @@ impl<'a> Export<'a> {
             let why = notes.iter().map(|note| format!("\n  {note}")).collect::<String>();
             return Err(PastFault::NoJobs(why));
         };
-        let mut files = vec![trace.close()?];
         let Observed { market, boots, sentences } = self.observed;
         notes.extend(sentences);
+        let mut drafts = vec![trace];
         for (name, text) in [(MARKET_FILE, market), (BOOTS_FILE, boots), (POLICY_FILE, self.policy)] {
-            let path = self.out.join(name);
-            let Some(text) = text else { continue };
-            let mut draft = Draft::new(path)?;
-            draft.write(&text)?;
-            files.push(draft.close()?);
+            if let Some(text) = text {
+                drafts.push(Draft::written(self.out.join(name), &text)?);
+            }
         }
-        Ok(ExportedPast { jobs: self.rows, zero: self.zero, files, notes })
+        let mut options = Vec::new();
+        let needs = [
+            (self.nodes, "--nodes", NODES_FILE, ("NODES.csv", NO_NODES)),
+            (self.catalogue, "--catalog", CATALOG_FILE, ("CATALOG.csv", NO_CATALOG)),
+        ];
+        for (supply, option, name, (stand_in, why)) in needs {
+            let file = match supply {
+                Supply::NotNeeded => continue,
+                Supply::Known(text) => {
+                    let path = self.out.join(name);
+                    drafts.push(Draft::written(path.clone(), &text)?);
+                    ReplayFile::Written(path)
+                }
+                Supply::Unknown => {
+                    notes.push(why.to_owned());
+                    ReplayFile::Missing(stand_in)
+                }
+            };
+            options.push(ReplayOption { option, file });
+        }
+        // None gets its name before all of them are whole.
+        drafts.iter_mut().try_for_each(Draft::complete)?;
+        let files = drafts.into_iter().map(Draft::close).collect::<Result<Vec<_>, _>>()?;
+        Ok(ExportedPast { jobs: self.rows, zero: self.zero, files, options, notes })
     }
 }
+
+/// Why a list of nodes has to be written by hand.
+const NO_NODES: &str = "the policy has a pool of owned nodes, and none of them is there now: write those that were there as NODES.csv, with the \
+                        columns node,cpu_milli,mem_mib,gpus,gpu_model,pool";
+
+/// Why a catalogue has to be given by hand.
+const NO_CATALOG: &str = "the policy names instance types that the built-in catalogue does not have: CATALOG.csv stands for the catalogue that has \
+                          them, with the columns of crates/catalog/data/README.md";
 
 /// A file that gets its name when it is whole.
 struct Draft {
@@ -291,13 +381,24 @@ impl Draft {
         }
     }
 
+    fn written(path: PathBuf, text: &str) -> Result<Draft, PastFault> {
+        let mut draft = Draft::new(path)?;
+        draft.write(text)?;
+        Ok(draft)
+    }
+
     fn write(&mut self, text: &str) -> Result<(), PastFault> {
         self.to.write_all(text.as_bytes()).map_err(|source| PastFault::Write { path: self.path.clone(), source })
     }
 
-    fn close(mut self) -> Result<PathBuf, PastFault> {
-        let closed = self.to.flush().and_then(|()| std::fs::rename(&self.draft, &self.path));
-        closed.map_err(|source| PastFault::Write { path: self.path.clone(), source })?;
+    /// All of it is in the file.
+    fn complete(&mut self) -> Result<(), PastFault> {
+        self.to.flush().map_err(|source| PastFault::Write { path: self.path.clone(), source })
+    }
+
+    fn close(self) -> Result<PathBuf, PastFault> {
+        std::fs::rename(&self.draft, &self.path)
+            .map_err(|source| PastFault::Write { path: self.path.clone(), source })?;
         Ok(self.path.clone())
     }
 }
@@ -306,5 +407,25 @@ impl Drop for Draft {
     fn drop(&mut self) {
         // Once it has its name there is no draft any more.
         let _ = std::fs::remove_file(&self.draft);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_that_were_made_go_again_unless_they_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("a/b");
+        drop(MadeFolders::make(&out).unwrap());
+        assert!(!folder.path().join("a").exists() && folder.path().exists());
+        std::fs::create_dir(folder.path().join("a")).unwrap();
+        drop(MadeFolders::make(&out).unwrap());
+        assert!(folder.path().join("a").exists() && !out.exists(), "what was there stays");
+        MadeFolders::make(&out).unwrap().keep();
+        assert!(out.exists());
+        drop(MadeFolders::make(&out).unwrap());
+        assert!(out.exists(), "it was there already");
     }
 }

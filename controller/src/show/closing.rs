@@ -70,6 +70,9 @@ impl Closing<'_> {
             ("nodes at end", count(self.card.nodes_at_end)),
             ("violations", alarm(self.violations)),
         ];
+        if self.card.nodes_kept_ready > 0 {
+            nodes.insert(3, ("  kept ready", count(self.card.nodes_kept_ready)));
+        }
         if let (Some(wakeups), Some(short)) = (self.card.wakeups_per_day, self.card.node_ticks_short) {
             nodes.insert(1, ("wake-ups a day", number(wakeups, 2)));
             nodes.insert(2, ("node-ticks short", count(short)));
@@ -167,14 +170,24 @@ impl Closing<'_> {
         lines
     }
 
+    /// The nodes at the end, and those of them that stay.
+    fn nodes(&self) -> String {
+        let (all, kept) = (self.card.nodes_at_end, self.card.nodes_kept_ready.min(self.card.nodes_at_end));
+        let nodes = if all == 1 { "1 node".to_owned() } else { format!("{} nodes", count(all)) };
+        match kept {
+            0 => nodes,
+            _ if kept == all => format!("{nodes} kept ready"),
+            _ => format!("{nodes}, {} of them kept ready", count(kept)),
+        }
+    }
+
     /// The line that says it all: `drained: 0 nodes, 0 lost`.
     #[must_use]
     pub fn line(&self, paint: Paint) -> String {
-        let word = if self.open == 0 && self.card.nodes_at_end == 0 { "drained" } else { "stopped" };
+        let word = if self.open == 0 && self.card.nodes_left() == 0 { "drained" } else { "stopped" };
         let open = if self.open > 0 { format!(", {} not over", count(self.open)) } else { String::new() };
         let bad = if self.violations > 0 { format!(", {} violations", count(self.violations)) } else { String::new() };
-        let line =
-            format!("{word}: {} nodes{open}, {} lost{bad}", count(self.card.nodes_at_end), count(self.card.lost));
+        let line = format!("{word}: {}{open}, {} lost{bad}", self.nodes(), count(self.card.lost));
         if self.bad() { paint.bad(&line) } else { paint.good(&line) }
     }
 }
@@ -224,5 +237,21 @@ mod tests {
         let closing = Closing { card: &card, open: 0, violations: 0 };
         insta::assert_snapshot!(closing.table(Paint::PLAIN));
         assert_eq!(closing.line(Paint::PLAIN), "drained: 0 nodes, 0 lost");
+    }
+
+    #[test]
+    fn nodes_that_are_kept_ready_are_named_and_those_beyond_them_are_no_end() {
+        for (nodes_at_end, nodes_kept_ready, line) in [
+            (0, 0, "drained: 0 nodes, 0 lost"),
+            (1, 1, "drained: 1 node kept ready, 0 lost"),
+            (4, 4, "drained: 4 nodes kept ready, 0 lost"),
+            (3, 1, "stopped: 3 nodes, 1 of them kept ready, 0 lost"),
+            (2, 0, "stopped: 2 nodes, 0 lost"),
+        ] {
+            let card = Scorecard { nodes_at_end, nodes_kept_ready, ..Scorecard::default() };
+            let closing = Closing { card: &card, open: 0, violations: 0 };
+            assert_eq!(closing.line(Paint::PLAIN), line);
+            assert_eq!(closing.table(Paint::PLAIN).contains("kept ready"), nodes_kept_ready > 0, "{line}");
+        }
     }
 }

@@ -171,8 +171,10 @@ impl Shown<'_> {
     fn burst_table(&self, found: &BurstsDocument, noise: bool) -> Option<String> {
         let mut rows: Vec<&BurstFigures> = found.listed.iter().filter(|burst| burst.noise == noise).collect();
         rows.sort_by(|a, b| b.above_gpu_hours.total_cmp(&a.above_gpu_hours).then(a.from_s.cmp(&b.from_s)));
-        let more = (if noise { found.noise } else { found.lasting }) as usize - rows.len().min(BURSTS);
+        let listed = rows.len();
         rows.truncate(BURSTS);
+        let all = if noise { found.noise } else { found.lasting };
+        let more = more_bursts(all.saturating_sub(rows.len() as u64), (listed - rows.len()) as u64);
         let title = if noise { "NOISE FROM" } else { "BURST FROM" };
         let table = TextTable::of(&rows, self.paint)
             .left(title, |burst| self.at(burst.from_s))
@@ -183,7 +185,6 @@ impl Shown<'_> {
             true => format!("each is over before a node takes work ({}): they queue", long(found.boot_s.0)),
             false => format!("each goes on after a node takes work ({})", long(found.boot_s.0)),
         };
-        let more = if more > 0 { format!("\nand {} more: --json has them", count(more as u64)) } else { String::new() };
         (!rows.is_empty()).then(|| indented(&format!("{}{more}\n{}", table.text(), self.paint.faint(&why))))
     }
 
@@ -197,6 +198,16 @@ impl Shown<'_> {
         let notes = own.chain(d.notes.iter().map(|note| short(note, 400)));
         let lines = notes.flat_map(|note| wrapped(&format!("note: {note}"), Some(WIDTH)));
         lines.map(|line| self.paint.faint(&line)).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// How many bursts a table leaves out, and how many of these the document lists.
+fn more_bursts(left_out: u64, listed: u64) -> String {
+    match (left_out, listed) {
+        (0, _) => String::new(),
+        (more, listed) if listed >= more => format!("\nand {} more: --json has them", count(more)),
+        (more, 0) => format!("\nand {} smaller ones: they are counted, and listed nowhere", count(more)),
+        (more, listed) => format!("\nand {} more: --json has the {} largest of them", count(more), count(listed)),
     }
 }
 
@@ -324,4 +335,21 @@ fn durations(found: &DurationsDocument, paint: Paint) -> String {
     let all = spread(&found.all);
     let queues = if rows.is_empty() { String::new() } else { format!("\n{}{more}", table.text()) };
     indented(&format!("all  {all}{queues}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_bursts_that_the_document_lists_are_said_to_be_in_it() {
+        for (left_out, listed, said) in [
+            (0, 0, ""),
+            (12, 12, "\nand 12 more: --json has them"),
+            (1_500, 992, "\nand 1,500 more: --json has the 992 largest of them"),
+            (7, 0, "\nand 7 smaller ones: they are counted, and listed nowhere"),
+        ] {
+            assert_eq!(more_bursts(left_out, listed), said);
+        }
+    }
 }

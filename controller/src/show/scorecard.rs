@@ -13,14 +13,14 @@ use forebay_kernel::state::State;
 use forebay_kernel::state::jobs::{Job, Phase};
 use forebay_kernel::units::{Span, Timestamp};
 use forebay_sim::score::figures::{Distribution, dollars, gpu_hours, hours, seconds, share_of};
-use forebay_sim::score::{QueueScore, RejectedJobs, Scorecard, Wasted};
+use forebay_sim::score::{QueueScore, RejectedJobs, Scorecard, Wasted, kept_ready};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 
 /// What a run cannot know of itself.
-const UNKNOWN: [&str; 11] = [
+const UNKNOWN: [&str; 12] = [
     "gpu_hours_requested",
     "gpu_hours_busy",
     "busy_over_allocated",
@@ -30,6 +30,8 @@ const UNKNOWN: [&str; 11] = [
     "reclaims_without_warning",
     "work_lost_to_reclaims_gpu_hours",
     "engine_s",
+    // Records are counted by ticks, events and decisions together, and of these the decisions alone are counted by themselves.
+    "events",
     "passes",
     "nodes_launched",
 ];
@@ -82,9 +84,8 @@ fn of_jobs(engine: &Engine, refused: u64, scores: JobScores) -> Scorecard {
         times_at_zero: counters.times_at_zero,
         nodes_peak: counters.nodes_peak,
         nodes_at_end: state.bought_nodes().count() as u64,
+        nodes_kept_ready: kept_ready(state),
         decisions: counters.decisions,
-        // Every record is a tick, an event or a decision; ticks are few.
-        events: counters.next_seq.saturating_sub(counters.decisions),
         ..scores.times()
     }
 }
@@ -177,4 +178,18 @@ pub fn json(closing: &Closing<'_>, audit: &[String]) -> Result<Value, serde_json
     value["open"] = json!(closing.open);
     value["audit"] = json!(audit);
     Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_run_cannot_know_of_itself_is_null_and_the_rest_is_not() {
+        let card = Scorecard { events: 391, nodes_at_end: 1, nodes_kept_ready: 1, ..Scorecard::default() };
+        let value = json(&Closing { card: &card, open: 0, violations: 0 }, &[]).unwrap();
+        assert!(UNKNOWN.iter().all(|key| value[*key].is_null()), "{value}");
+        assert!(UNKNOWN.contains(&"events"), "ticks are counted with them");
+        assert_eq!((&value["nodes_at_end"], &value["nodes_kept_ready"]), (&json!(1), &json!(1)));
+    }
 }

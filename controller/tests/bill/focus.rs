@@ -2,7 +2,7 @@
 //!
 //! Never: the names, formats or sums of the program under test.
 
-use crate::rows::Named;
+use crate::again::rows::Named;
 use forebay::cost::{CostRange, focus_of_folder};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -1,38 +1,51 @@
 //! The bill against one that is made again from the journal's batches alone, by a program that shares no code with the ledger: by queue,
-//! label, day, kind and all the rest, to the micro-dollar, in the middle of a run and at its end, undisturbed and killed again and again.
+//! label, day, kind and all the rest, to the micro-dollar, in the middle of a run and at its end, undisturbed and killed again and again; of the
+//! example day, of a replay that is served, and of the traces in a folder `shared/traces` beside a parent of this crate.
+//!
+//! `FOREBAY_BILL_SAMPLES` is at how many positions all is compared, `FOREBAY_BILL_ROWS` how many rows of each trace are replayed.
 
+mod again;
 mod focus;
-#[path = "../../../crates/kernel/tests/bill/recomputed.rs"]
-mod recomputed;
-mod rows;
+mod served;
+mod traces;
 
+use again::recomputed::HOUR;
+use again::rows::Named;
+use again::{Recount, micro};
 use forebay::cost::{
-    AccountLine, AccountSum, BillScope, CostBasis, CostBy, CostRange, PriceComparison, SpendAccounts, Timeline,
-    TimelinePeriod, bill, cents_of_rows, folder_job_cost, of_folder, ranged, scoped_bill,
+    BillScope, CostBasis, CostBy, CostRange, PriceComparison, Timeline, TimelinePeriod, bill, cents_of_rows,
+    folder_job_cost, of_folder, ranged, scoped_bill,
 };
-use forebay::document::write::summary;
-use forebay::driver::{ClockMode, Finished, LoopEnd, Settings, WorldMaker, load, start};
+use forebay::driver::{ClockMode, Feed, Finished, LoopEnd, Settings, WorldMaker, load, start};
 use forebay::intake::PolicyRoutes;
-use forebay::journal::{ArchiveReader, FILE, RecoveredPart, SpendTotals, SqliteJournal, read_folder_spend};
-use forebay::metrics::engine::cluster;
-use forebay::metrics::family::text;
+use forebay::journal::{FILE, read_folder_spend};
 use forebay_catalog::Catalogue;
 use forebay_kernel::ids::JobId;
-use forebay_kernel::journal::Batch;
-use forebay_kernel::machine::StateMachine;
-use forebay_kernel::state::billing::{BilledJob, Charge};
+use forebay_kernel::policy::Policy;
 use forebay_policy::compile;
 use forebay_sim::market::Market;
 use forebay_sim::world::{WorldOptions, spot_pairs};
 use forebay_wire::document::cost::CostDocument;
-use recomputed::HOUR;
-use rows::Named;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const BY: [&str; 11] =
     ["queue", "tenant", "tier", "label:team", "label:costCenter", "pool", "capacity", "type", "kind", "day", "job"];
+
+/// The zone of the policy, where a test is not about another one.
+const ZONE: &str = "Europe/Berlin";
+
+/// A number of how much is compared: from the environment, else what is quick.
+fn number(variable: &str, quick: usize) -> usize {
+    let given = std::env::var(variable).ok();
+    given.map_or(quick, |text| text.parse().unwrap_or_else(|e| panic!("{variable}={text}: {e}")))
+}
+
+/// Positions at which all that states a bill is compared.
+fn samples() -> usize {
+    number("FOREBAY_BILL_SAMPLES", 100)
+}
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -53,10 +66,15 @@ fn day(folder: &Path, zone: &str) -> Settings {
 
 /// The same of the events in a file.
 fn day_of(events: &Path, folder: &Path, zone: &str) -> Settings {
+    replay(folder, zone, |policy| load(events, None, policy).unwrap().feed)
+}
+
+/// A replay of a feed that is made under the policy.
+fn replay(folder: &Path, zone: &str, feed: impl FnOnce(&Policy) -> Feed) -> Settings {
     let mut text = std::fs::read_to_string(root().join("policies/spot-first.yaml")).unwrap();
     text.push_str(&format!("\nbilling: {{labels: [team, costCenter], zone: {zone}}}\n"));
     let compiled = compile("spot-first.yaml", &text, &Catalogue::builtin()).unwrap();
-    let feed = load(events, None, &compiled.policy).unwrap().feed;
+    let feed = feed(&compiled.policy);
     Settings {
         policy: Some((text, compiled.policy)),
         routes: Arc::new(PolicyRoutes::new(compiled.routes)),
@@ -67,136 +85,9 @@ fn day_of(events: &Path, folder: &Path, zone: &str) -> Settings {
     }
 }
 
-/// All batches of a journal that is short enough to have them all.
-fn batches(folder: &Path) -> Vec<Batch> {
-    let mut all = Vec::new();
-    let mut take = |part: RecoveredPart<'_, '_>| {
-        match part {
-            RecoveredPart::Start => {}
-            RecoveredPart::Snapshot(_) => panic!("it begins with a snapshot"),
-            RecoveredPart::Batch(batch) => all.push(batch.clone()),
-        }
-        Ok(())
-    };
-    let _ = SqliteJournal::open(folder, &mut take).unwrap();
-    all
-}
-
-fn agrees(by: &str, found: &CostDocument, expected: &Named, at: &str) {
-    let rows = expected.rows(by);
-    let found_rows: BTreeMap<String, [i64; 3]> = found
-        .rows
-        .iter()
-        .map(|row| {
-            // Where nothing was bought there is no ratio; the other program has 0 there.
-            let ratio = row.spot_ratio.unwrap_or(0.0);
-            (row.key.clone(), [row.cost_usd, row.gpu_hours, ratio].map(|x| (x * 1e6).round() as i64))
-        })
-        .collect();
-    assert_eq!(found_rows, rows, "by {by} at {at}");
-    let (sum, total) = (rows.values().map(|row| row[0]).sum::<i64>(), (found.total_usd * 1e6).round() as i64);
-    assert_eq!(sum, total, "by {by} at {at}: the rows are not the total");
-}
-
-/// What a scrape says that all nodes cost, in micro-dollars, and of how many lines.
-fn scraped(machine: &StateMachine) -> (i64, i64) {
-    let text = text(cluster(machine)).unwrap();
-    let values: Vec<f64> = text
-        .lines()
-        .filter(|line| line.starts_with("forebay_spend_usd_total{"))
-        .map(|line| line.rsplit(' ').next().unwrap().parse().unwrap())
-        .collect();
-    assert!(!values.is_empty(), "{text}");
-    (values.iter().map(|usd| (usd * 1e6).round() as i64).sum(), values.len() as i64)
-}
-
-/// The accounts that metrics tell are the bill's rows: each line rounded by itself, what is nobody's together.
-fn accounts_agree(accounts: &BTreeMap<AccountLine, AccountSum>, expected: &Named, at: &str) {
-    let mut found: BTreeMap<(&str, String), (i64, i64)> = BTreeMap::new();
-    for (line, sum) in accounts {
-        let key = match line {
-            AccountLine::Queue(name, _) => ("queue", name.clone()),
-            AccountLine::Tier(name, _) => ("tier", name.clone()),
-            AccountLine::Label(name, value, _) if name == "team" => ("label:team", value.clone()),
-            AccountLine::Label(_, value, _) => ("label:costCenter", value.clone()),
-            AccountLine::Waste(kind, _) => ("kind", kind.as_str().to_owned()),
-        };
-        let row = found.entry(key).or_default();
-        *row = (row.0 + sum.micro_dollars as i64, row.1 + 1);
-    }
-    let mut rows: BTreeMap<(&str, String), i64> = BTreeMap::new();
-    for by in ["queue", "tier", "label:team", "label:costCenter", "kind"] {
-        for (key, [micro, ..]) in expected.rows(by) {
-            let name = match by {
-                "kind" if key == "worked" => continue,
-                "kind" => key,
-                _ if key.starts_with("(no ") => "(none)".to_owned(),
-                _ if key.starts_with('(') => "(nobody)".to_owned(),
-                _ => key,
-            };
-            *rows.entry((by, name)).or_default() += micro;
-        }
-    }
-    assert_eq!(found.keys().collect::<Vec<_>>(), rows.keys().collect::<Vec<_>>(), "accounts at {at}");
-    for (key, micro) in rows {
-        let (told, lines) = found[&key];
-        assert!((told - micro).abs() <= lines, "{key:?} at {at}: told {told} of {lines} lines, and it is {micro}");
-    }
-}
-
-/// Makes the bill again record by record, and compares it `samples` times on the way and at the end with the engine's and the folder's.
+/// The bill of a folder made again, compared so often on the way.
 fn made_again(folder: &Path, samples: usize, slot_ms: u64) -> Named {
-    let all = batches(folder);
-    let (mut machine, mut expected) = (StateMachine::default(), Named::in_slots_of(slot_ms));
-    let mut charges = SpendTotals::new();
-    let mut jobs: BTreeMap<JobId, BilledJob> = BTreeMap::new();
-    let (mut accounts, archive) = (SpendAccounts::default(), ArchiveReader::open(folder).unwrap());
-    let every = (all.len() / samples).max(1);
-    for (at, batch) in (1..).zip(&all) {
-        expected.bill.pass_time(&machine, batch.tick.now);
-        machine.apply_tick(batch.tick, batch.version);
-        expected.look(&machine);
-        for event in &batch.events {
-            let _ = machine.apply_event(event);
-            expected.look(&machine);
-        }
-        for decision in &batch.decisions {
-            let _ = machine.apply_decision(decision);
-            expected.look(&machine);
-        }
-        let charged = machine.charged();
-        for Charge { key, amount } in charged.charges {
-            *charges.entry(key).or_default() += amount;
-        }
-        for job in charged.jobs {
-            jobs.entry(job.job).or_insert(job);
-        }
-        if at % every != 0 && at != all.len() {
-            continue;
-        }
-        let basis = CostBasis::of(&machine);
-        let (all_charges, all_jobs) = ranged(&basis, charges.clone(), jobs.clone(), &CostRange::default()).unwrap();
-        let position = machine.counters().next_seq.to_string();
-        let told = accounts.at(&basis, &archive).unwrap().expect("nothing was added up yet");
-        accounts_agree(&told, &expected, &position);
-        for by in BY {
-            agrees(by, &bill(&by.parse().unwrap(), &basis, &all_charges, &all_jobs), &expected, &position);
-        }
-        let total = bill(&CostBy::Queue, &basis, &all_charges, &all_jobs).total_usd;
-        assert_eq!(summary(&machine).cost_usd.to_string(), total.to_string(), "summary at {position}");
-        let (spend, lines) = scraped(&machine);
-        // Each line of a scrape is rounded by itself: a counter never goes back.
-        assert!((spend - (total * 1e6).round() as i64).abs() * 2 <= lines, "metrics at {position}: {spend}, {total}");
-    }
-    for by in BY {
-        agrees(
-            by,
-            &of_folder(folder, &by.parse().unwrap(), &CostRange::default(), &BillScope::All).unwrap(),
-            &expected,
-            "the folder",
-        );
-    }
-    expected
+    Recount { folder, by: &BY, samples, slot_ms }.made()
 }
 
 fn finished(settings: Settings) -> Finished {
@@ -208,8 +99,8 @@ fn finished(settings: Settings) -> Finished {
 #[test]
 fn a_day_is_billed_as_it_is_made_again_from_its_batches() {
     let folder = tempfile::tempdir().unwrap();
-    assert_eq!(finished(day(folder.path(), "Europe/Berlin")).end, LoopEnd::Drained);
-    let expected = made_again(folder.path(), 100, HOUR);
+    assert_eq!(finished(day(folder.path(), ZONE)).end, LoopEnd::Drained);
+    let expected = made_again(folder.path(), samples(), HOUR);
     let kinds = expected.rows("kind");
     for kind in ["worked", "lost", "boot", "idle", "booked", "fragmentation"] {
         assert!(kinds.get(kind).is_some_and(|row| row[0] > 0), "nothing was {kind}: {kinds:?}");
@@ -228,7 +119,6 @@ fn a_day_is_billed_as_it_is_made_again_from_its_batches() {
 
 /// Each row has its part of what its pools cost with nothing of anybody's on them, and the total is the same.
 fn nobodys_time_is_spread_by_use(folder: &Path, expected: &Named) {
-    let micro = |usd: f64| (usd * 1e6).round() as i64;
     for by in ["queue", "tenant", "tier", "label:team", "job"] {
         let of = |scope| of_folder(folder, &by.parse().unwrap(), &CostRange::default(), scope).unwrap();
         let (plain, spread) = (of(&BillScope::All), of(&BillScope::Spread));
@@ -248,7 +138,6 @@ fn nobodys_time_is_spread_by_use(folder: &Path, expected: &Named) {
 
 /// What is in a row of one bill, by anything else, adds up to that row; and over all rows each part adds up to its own row.
 fn rows_are_made_of_their_parts(folder: &Path) {
-    let micro = |usd: f64| (usd * 1e6).round() as i64;
     let found = read_folder_spend(folder).unwrap();
     let basis = CostBasis::of(&found.machine);
     let (charges, jobs) = ranged(&basis, found.charges, found.jobs, &CostRange::default()).unwrap();
@@ -303,7 +192,7 @@ fn time_adds_up(folder: &Path) {
         assert!(begins.windows(2).all(|two| two[1] - two[0] == 3_600), "no hour is left out: {begins:?}");
     }
     let compared = PriceComparison::of(&basis, &charges);
-    let total = (whole.total_usd * 1e6).round() as i128;
+    let total = i128::from(micro(whole.total_usd));
     assert!((compared.paid - total).abs() <= 1, "all of it was bought: {compared:?}, {total}");
     assert!(compared.paid < compared.on_demand && compared.on_demand <= compared.static_peak, "{compared:?}");
 }
@@ -315,7 +204,7 @@ fn days_are_the_ranges_of_days(folder: &Path, expected: &Named) {
         let range = CostRange { from: Some(day.clone()), to: days.get(at + 1).cloned() };
         let found = of_folder(folder, &CostBy::Kind, &range, &BillScope::All).unwrap();
         let of_day = expected.rows("day")[day][0];
-        assert!(((found.total_usd * 1e6).round() as i64 - of_day).abs() <= 1, "{day}: {found:?}, {of_day}");
+        assert!((micro(found.total_usd) - of_day).abs() <= 1, "{day}: {found:?}, {of_day}");
     }
     let within = CostRange { from: Some("2026-11-02T10:20:00Z".to_owned()), to: None };
     let refused = of_folder(folder, &CostBy::Kind, &within, &BillScope::All).unwrap_err().to_string();
@@ -331,7 +220,7 @@ fn slots_end_at_the_midnights_of_a_zone_that_is_half_an_hour_off() {
     let file = events.path().join("day.jsonl");
     std::fs::write(&file, day).unwrap();
     assert_eq!(finished(day_of(&file, folder.path(), "Asia/Kolkata")).end, LoopEnd::Drained);
-    let expected = made_again(folder.path(), 3, HOUR / 2);
+    let expected = made_again(folder.path(), samples() / 10, HOUR / 2);
     days_are_the_ranges_of_days(folder.path(), &expected);
     let invoices = focus::the_dataset_obeys_its_columns_and_is_the_bill(folder.path(), &expected);
     assert_eq!(invoices.into_iter().collect::<Vec<_>>(), ["forebay-2026-10", "forebay-2026-11"]);
@@ -360,7 +249,7 @@ fn a_day_that_is_killed_again_and_again_is_billed_once() {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let resume = folder.path().join(FILE).exists();
         let dies_after = (kills < 20).then_some(60 + (seed >> 33) % 150);
-        let finished = finished(Settings { resume, dies_after, ..day(folder.path(), "Europe/Berlin") });
+        let finished = finished(Settings { resume, dies_after, ..day(folder.path(), ZONE) });
         // It adds up after each of them: `of_folder` compares the rows with what all nodes cost.
         let bill = of_folder(folder.path(), &CostBy::Kind, &CostRange::default(), &BillScope::All).unwrap();
         assert!(bill.total_usd >= 0.0);
@@ -372,5 +261,5 @@ fn a_day_that_is_killed_again_and_again_is_billed_once() {
     }
     assert!(kills >= 5, "{kills} kills");
     assert!(open_jobs > 0, "some job ran when it was killed");
-    let _ = made_again(folder.path(), 10, HOUR);
+    let _ = made_again(folder.path(), samples() / 10, HOUR);
 }

@@ -2,7 +2,7 @@
 //!
 //! Never: the ledger, its charges, its arithmetic.
 
-use crate::recomputed::{HOUR, Recomputed, Use};
+use super::recomputed::{HOUR, Recomputed, Use};
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::ids::JobId;
 use forebay_kernel::state::State;
@@ -42,13 +42,13 @@ impl Named {
     pub fn look(&mut self, state: &State) {
         self.bill.look(state);
         self.zone = state.policy().and_then(|p| Some(p.billing.as_ref()?.zone.clone())).unwrap_or_default();
-        let offers = state.offerings().iter().map(|row| &row.offer);
-        let what = |offer: &forebay_kernel::catalog::Offering| What {
+        // An offering stays what it is; more of them may come.
+        let more = state.offerings().iter().skip(self.what.len()).map(|row| &row.offer);
+        self.what.extend(more.map(|offer| What {
             instance_type: offer.instance_type.clone(),
             capacity: offer.capacity,
             gpus: offer.gpus.into(),
-        };
-        self.what = offers.map(what).collect();
+        }));
         for (job, spec) in state.jobs().filter(|(job, _)| !job.places.is_empty()) {
             self.who.entry(job.id).or_insert_with(|| Who {
                 tenant: spec.tenant.clone(),
@@ -131,7 +131,9 @@ impl Named {
             "kind" => return used.kind.to_owned(),
             "day" => {
                 let at = jiff::Timestamp::from_millisecond(used.stretch.slot as i64).unwrap();
-                return at.in_tz(&self.zone).unwrap().date().to_string();
+                // Where a policy says nothing of bills, their days are those of UTC.
+                let zone = if self.zone.is_empty() { "UTC" } else { self.zone.as_str() };
+                return at.in_tz(zone).unwrap().date().to_string();
             }
             _ => {}
         }

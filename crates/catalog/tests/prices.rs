@@ -1,18 +1,27 @@
 //! The built-in catalogue is sound, answers to the models that public traces name, and holds what real jobs ask for.
 //! It never checks a price against the world: crates/catalog/data/README.md says where each came from, and when.
+//!
+//! The published list is read where a folder `shared/traces` lies beside a parent of this crate; elsewhere one of the same form is made of the
+//! catalogue. A test says which it used.
 
 use forebay_catalog::{self as prices, PriceRow};
 use std::path::{Path, PathBuf};
 
-/// The path of a published list, in a folder `shared/traces` beside a parent of this crate, if it is there.
-fn real(name: &str) -> Option<PathBuf> {
+/// The folder of published lists, if it is there.
+fn folder() -> Option<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let found = here.ancestors().map(|up| up.join("shared/traces").join(name)).find(|p| p.is_file());
-    match &found {
-        Some(path) => println!("real data: {}", path.display()),
-        None => println!("{name} is not here: nothing is compared with it"),
-    }
-    found
+    here.ancestors().map(|up| up.join("shared/traces")).find(|path| path.is_dir())
+}
+
+/// A published list, or nothing where there are none. Where the folder is there, so is every list that a test names.
+fn published(folder: Option<&Path>, name: &str) -> Option<String> {
+    let Some(folder) = folder else {
+        println!("shared/traces is not here: generated data instead of {name}");
+        return None;
+    };
+    let path = folder.join(name);
+    println!("real data: {}", path.display());
+    Some(std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}: mend its name", path.display())))
 }
 
 fn error_of(text: impl AsRef<[u8]>) -> String {
@@ -86,31 +95,72 @@ fn models_that_public_pods_share_can_be_shared() {
     }
 }
 
-#[test]
-fn prices_agree_with_the_public_list() {
-    let Some(path) = real("aws_gpu_catalog.csv") else {
-        return;
+/// What the published list has of a type: GPUs, their memory, vCPU, memory, and the price of an hour. It counts whole GPUs.
+fn listed(row: &PriceRow) -> [String; 5] {
+    let micros = row.on_demand_micros_per_hour;
+    [
+        (if row.is_fractional() { 0 } else { row.gpus }).to_string(),
+        row.gpu_mem_mib.to_string(),
+        (row.cpu_milli / 1000).to_string(),
+        row.mem_mib.to_string(),
+        format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000),
+    ]
+}
+
+/// A list of the published one's form with every type of the catalogue.
+fn made_list(rows: &[PriceRow]) -> String {
+    let line = |row: &PriceRow| {
+        let [gpus, gpu_mem, vcpu, mem, price] = listed(row);
+        format!("{},maker,{},{gpus},{gpu_mem},{vcpu},{mem},,,,{price}\n", row.instance_type, row.gpu_model)
     };
-    let list = std::fs::read_to_string(path).expect("the list");
-    let mut compared = 0;
-    for row in prices::builtin() {
+    let head =
+        "instance_type,manufacturer,gpu,count,gpu_mem_mib_each,vcpu,mem_mib,net_mbps,nvme_gb,efa,od_usd_hr_us_east_1\n";
+    head.to_owned() + &rows.iter().map(line).collect::<String>()
+}
+
+/// How many types of the catalogue a list has, and those of them that differ in it.
+fn compared(rows: &[PriceRow], list: &str) -> (usize, Vec<String>) {
+    let (mut compared, mut differ) = (0, Vec::new());
+    for row in rows {
         let Some(line) = list.lines().find(|l| l.split(',').next() == Some(&row.instance_type)) else {
             continue;
         };
         let fields: Vec<&str> = line.split(',').collect();
-        // The list counts whole GPUs.
-        let numbers = [
-            (if row.is_fractional() { 0 } else { row.gpus }).to_string(),
-            row.gpu_mem_mib.to_string(),
-            (row.cpu_milli / 1000).to_string(),
-            row.mem_mib.to_string(),
-        ];
-        assert_eq!(fields[3..7], numbers, "{}", row.instance_type);
-        let micros = row.on_demand_micros_per_hour;
-        assert_eq!(fields[10], format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000), "{}", row.instance_type);
+        let theirs = [fields[3], fields[4], fields[5], fields[6], fields[10]];
+        if theirs != listed(row) {
+            differ.push(format!("{}: {theirs:?} in the list, {:?} here", row.instance_type, listed(row)));
+        }
         compared += 1;
     }
+    (compared, differ)
+}
+
+#[test]
+fn prices_agree_with_the_public_list() {
+    let rows = prices::builtin();
+    let list = published(folder().as_deref(), "aws_gpu_catalog.csv").unwrap_or_else(|| made_list(&rows));
+    let (compared, differ) = compared(&rows, &list);
+    assert_eq!(differ, [""; 0]);
     assert!(compared >= 35, "{compared} compared");
+}
+
+#[test]
+fn each_figure_of_a_list_is_compared_and_a_list_that_is_not_in_its_folder_fails() {
+    let rows = prices::builtin();
+    let made = made_list(&rows);
+    assert_eq!(compared(&rows, &made), (rows.len(), Vec::new()));
+    let line = made.lines().nth(1).expect("a type");
+    for at in [3, 4, 5, 6, 10] {
+        let mut fields: Vec<&str> = line.split(',').collect();
+        fields[at] = "7777777";
+        let (all, differ) = compared(&rows, &made.replacen(line, &fields.join(","), 1));
+        assert_eq!((all, differ.len()), (rows.len(), 1), "field {at}: {differ:?}");
+        assert!(differ[0].contains("7777777"), "{differ:?}");
+    }
+    assert_eq!(published(None, "aws_gpu_catalog.csv"), None);
+    let empty = tempfile::tempdir().expect("a folder");
+    let misspelt = std::panic::catch_unwind(|| published(Some(empty.path()), "aws_gpu_catalogue.csv"));
+    assert!(misspelt.is_err(), "a file that is not in the folder is no reason to compare nothing");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! ```text
 //! a start that was estimated and came   (what it waited for, estimated, actual): the latest 1,024 are kept
 //! one that is late already              counts as if it came now: else only the lucky would be counted while a backlog grows
+//! one whose start will not tell         cancelled, held, asked under another policy: if it was late, it counts as late as it was last seen
 //! the next estimate                     those of the same kind of wait whose estimates were nearest to it: (actual + 15 s) / (estimated + 15 s)
 //! its interval                          the shortest that holds so many of these ratios, times it: some 92 % at first; after each start that came
 //!                                       outside its interval, or is late already, more, after each that came inside fewer, so that eight of ten
@@ -16,6 +17,8 @@
 
 use forebay_kernel::ids::JobId;
 use forebay_kernel::state::State;
+use forebay_kernel::state::brakes::Brake;
+use forebay_kernel::state::jobs::Phase;
 use forebay_kernel::units::{Span, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -51,6 +54,30 @@ pub struct StartErrors {
     open: BTreeMap<JobId, Asked>,
     /// How many of a thousand are to be inside the interval, by what is waited for.
     levels: BTreeMap<&'static str, usize>,
+    /// As many are open as may be, and none of them is late.
+    full: bool,
+    /// When it was last looked which of them have started.
+    looked: Timestamp,
+    /// What estimates were made under then.
+    under: EstimateTerms,
+}
+
+/// What estimates are made under: with another policy, or where other nodes may be bought, jobs start at other times.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct EstimateTerms {
+    /// How many policies were put in force.
+    policies: u64,
+    /// What operators keep from being bought.
+    not_bought: Vec<Brake>,
+}
+
+/// What became of a job whose start is waited for.
+#[derive(Clone, Copy, Debug)]
+enum AwaitedStart {
+    /// It came.
+    Came(Timestamp),
+    /// It will not tell how good the estimate was.
+    Lost,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -90,46 +117,52 @@ pub struct ErrorSpread {
 pub struct ErrorSummary {
     /// Of the ratios as many were below as above, in thousandths.
     pub median: u64,
-    /// So many of a thousand came inside the interval that was stated. `None`: none was.
+    /// So many of a thousand came inside the interval that was stated; those that have not come by its end came outside. `None`: none was.
     pub inside: Option<u64>,
 }
 
 impl StartErrors {
-    /// Whether the start of one more job can be waited for.
+    /// Whether the start of this job can be waited for as well: at most 256 are, and the oldest that is late makes room for another.
     #[must_use]
     pub fn takes(&self, job: JobId) -> bool {
-        self.open.len() < MOST_OPEN && !self.open.contains_key(&job)
+        !self.full && !self.open.contains_key(&job)
     }
 
-    /// The first start of a job is estimated, which waits for what its reason's `code` says.
+    /// The first start of a job is estimated, which waits for what its reason's `code` says. The state is the one that was last settled.
     pub fn ask(&mut self, job: JobId, code: &'static str, at: Timestamp, estimated: Span) {
-        if self.takes(job) {
-            let interval = self.spread(code, estimated, at).map(|spread| spread.interval(estimated));
-            self.open.insert(job, Asked { at, code, estimated, interval, late: false });
+        if !self.takes(job) {
+            return;
         }
+        if self.open.len() >= MOST_OPEN {
+            self.give_up_oldest();
+        }
+        let interval = self.spread(code, estimated, at).map(|spread| spread.interval(estimated));
+        self.open.insert(job, Asked { at, code, estimated, interval, late: false });
+        self.full = self.is_full();
     }
 
-    /// Looks which of them have started. A job that ended or left without a start says nothing, unless its interval was over.
+    /// Looks which of them have started. A job that ended or left without a start, that an operator or the policy holds, or that was asked about
+    /// under other terms says nothing, unless it was late when it was last looked at.
     pub fn settle(&mut self, state: &State) {
-        let over = |id: &JobId| {
-            let row = state.job(*id).map(|(row, _)| row);
-            match row {
-                Some(row) if row.first_start.is_none() && row.ended.is_none() => None,
-                row => Some((*id, row.and_then(|row| row.first_start))),
-            }
-        };
-        let over: Vec<(JobId, Option<Timestamp>)> = self.open.keys().filter_map(over).collect();
-        for (id, started) in over {
-            let asked = self.open.remove(&id);
-            if let (Some(asked), Some(started)) = (asked, started) {
-                self.came(asked, started);
+        let under = EstimateTerms::of(state);
+        let same = under == self.under;
+        let settled = self.open.keys().filter_map(|id| Some((*id, awaited(state, *id, same)?)));
+        let settled: Vec<(JobId, AwaitedStart)> = settled.collect();
+        for (id, start) in settled {
+            match (self.open.remove(&id), start) {
+                (Some(asked), AwaitedStart::Came(at)) => self.came(asked, at),
+                (Some(asked), AwaitedStart::Lost) => self.lost(asked),
+                (None, _) => {}
             }
         }
+        self.under = under;
         self.count_late(state.now());
+        self.full = self.is_full();
     }
 
     /// Those whose interval is over have come outside it, whenever they will start: who waits for that start learns of it too late.
     fn count_late(&mut self, now: Timestamp) {
+        self.looked = now;
         for asked in self.open.values_mut() {
             if !asked.late && asked.interval.is_some_and(|interval| asked.at + interval.latest < now) {
                 asked.late = true;
@@ -138,11 +171,35 @@ impl StartErrors {
         }
     }
 
+    fn is_full(&self) -> bool {
+        self.open.len() >= MOST_OPEN && !self.open.values().any(|asked| asked.not_yet(self.looked).is_some())
+    }
+
+    /// Of one that is late so much is known already. One that is not would be lost for nothing: starts are waited for long where all wait long.
+    fn give_up_oldest(&mut self) {
+        let late = self.open.iter().filter(|(_, asked)| asked.not_yet(self.looked).is_some());
+        let oldest = late.min_by_key(|(_, asked)| asked.at).map(|(id, _)| *id);
+        if let Some(asked) = oldest.and_then(|id| self.open.remove(&id)) {
+            self.lost(asked);
+        }
+    }
+
+    /// No start will tell how late it was. What was seen of it counts: it was at least so late.
+    fn lost(&mut self, asked: Asked) {
+        if let Some(seen) = asked.not_yet(self.looked) {
+            self.keep(seen);
+        }
+    }
+
     fn came(&mut self, asked: Asked, started: Timestamp) {
         let seen = asked.seen(started);
         if let Some(inside) = seen.inside.filter(|_| !asked.late) {
             adapt(&mut self.levels, asked.code, inside);
         }
+        self.keep(seen);
+    }
+
+    fn keep(&mut self, seen: Seen) {
         if self.seen.len() == KEPT {
             self.seen.pop_front();
         }
@@ -171,13 +228,16 @@ impl StartErrors {
         Some(ErrorSpread { starts: ratios.len(), low, median: ratios[ratios.len() / 2], high })
     }
 
-    /// How far off estimates were on the whole. `None`: too few starts have come.
+    /// How far off estimates were on the whole. One that was late when it was last looked at counts as if it had come then. `None`: too few are
+    /// known.
     #[must_use]
     pub fn summary(&self) -> Option<ErrorSummary> {
-        let mut ratios: Vec<u64> = self.seen.iter().map(|seen| ratio(seen.actual, seen.estimated)).collect();
+        let late = self.open.values().filter_map(|asked| asked.not_yet(self.looked));
+        let all: Vec<Seen> = self.seen.iter().copied().chain(late).collect();
+        let mut ratios: Vec<u64> = all.iter().map(|seen| ratio(seen.actual, seen.estimated)).collect();
         ratios.sort_unstable();
         let median = *ratios.get(ratios.len() / 2).filter(|_| ratios.len() >= ENOUGH)?;
-        let judged = self.seen.iter().filter_map(|seen| seen.inside);
+        let judged = all.iter().filter_map(|seen| seen.inside);
         let inside = judged.clone().filter(|inside| *inside).count() as u64 * 1000;
         Some(ErrorSummary { median, inside: inside.checked_div(judged.count() as u64) })
     }
@@ -195,6 +255,30 @@ impl Asked {
         let inside = self.interval.map(|interval| interval.holds(actual));
         Seen { code: self.code, estimated: self.estimated, actual, inside }
     }
+
+    /// What is known of a start that has not come by then: it is at least so late. `None`: it is not late.
+    fn not_yet(self, now: Timestamp) -> Option<Seen> {
+        let late = self.late || self.at + self.estimated < now;
+        late.then(|| Seen { inside: self.late.then_some(false), ..self.seen(now) })
+    }
+}
+
+impl EstimateTerms {
+    fn of(state: &State) -> EstimateTerms {
+        let brakes = state.brakes().map(|(brake, _)| brake);
+        let not_bought = brakes.filter(|brake| matches!(brake, Brake::Buying | Brake::Pool(_))).cloned().collect();
+        EstimateTerms { policies: state.counters().configured, not_bought }
+    }
+}
+
+/// What became of a job whose start is waited for. `None`: it waits on. `same`: under the terms that its start was estimated under.
+fn awaited(state: &State, id: JobId, same: bool) -> Option<AwaitedStart> {
+    let row = state.job(id).map(|(row, _)| row);
+    if let Some(at) = row.and_then(|row| row.first_start) {
+        return Some(AwaitedStart::Came(at));
+    }
+    let waits = row.is_some_and(|row| row.ended.is_none() && row.phase != Phase::Held && !state.is_held_back(id));
+    (!waits || !same).then_some(AwaitedStart::Lost)
 }
 
 /// When a job is expected to start, from now.
@@ -237,6 +321,166 @@ fn ratio(actual: Span, estimated: Span) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_driver::step::{BatchStep, configure};
+    use forebay_engine::engine::Engine;
+    use forebay_kernel::catalog::{CapacityType, Offering};
+    use forebay_kernel::event::{Event, Tick};
+    use forebay_kernel::ids::PoolId;
+    use forebay_kernel::job::JobSpec;
+    use forebay_kernel::policy::{Policy, Pool, QueueRule, QuotaNode, Tier};
+    use forebay_kernel::units::{Mib, MilliCpu, Rate};
+
+    /// One queue and one kind of node.
+    fn policy(name: &str) -> Policy {
+        let offering = Offering {
+            instance_type: "g5.xlarge".into(),
+            zone: "a".into(),
+            capacity: CapacityType::OnDemand,
+            gpus: 1,
+            gpu_mem: Mib(24_576),
+            models: vec!["a10g".into()],
+            cpu: MilliCpu(4_000),
+            mem: Mib(16_384),
+            price: Rate(1_000),
+            max_price: Rate(1_000),
+            on_demand: Rate(1_000),
+            boot: Span::ZERO,
+            nvlink: 0,
+            numa: 0,
+        };
+        let rule = QueueRule { pools: vec![PoolId(0)], ..QueueRule::default() };
+        Policy {
+            name: name.into(),
+            tiers: vec![Tier { name: "normal".into(), ..Tier::default() }],
+            quotas: vec![QuotaNode { name: "all".into(), ..QuotaNode::default() }],
+            queues: BTreeMap::from([("q".to_owned(), rule)]),
+            pools: vec![Pool { name: "main".into(), offerings: vec![0], ..Pool::default() }],
+            offerings: vec![offering],
+            ..Policy::default()
+        }
+    }
+
+    fn tick(seconds: u64) -> Tick {
+        Tick { now: Timestamp(seconds * 1000), resumed: false, delivered: 0 }
+    }
+
+    fn pass(engine: &mut Engine, seconds: u64, events: Vec<Event>) {
+        let mut step = BatchStep::open(engine, tick(seconds));
+        for event in events {
+            step.handle_event(event);
+        }
+        let _ = step.plan();
+    }
+
+    fn stop(brake: Brake) -> Event {
+        Event::BrakeSet { brake, by: "operator".into(), why: String::new(), until: None }
+    }
+
+    fn id(engine: &Engine, nth: u64) -> JobId {
+        engine.state().job_of("t", &nth.to_string()).expect("it is there")
+    }
+
+    /// So many jobs that wait from second 1 on, for nothing is bought, and estimates of their starts within 100 s.
+    fn waiting(jobs: u64) -> (Engine, StartErrors) {
+        let mut engine = Engine::new();
+        let _ = configure(&mut engine, tick(0), policy("first"));
+        let submitted = |nth: u64| {
+            let (tenant, subject, queue) = ("t".into(), nth.to_string(), "q".into());
+            Event::JobSubmitted(Box::new(JobSpec { tenant, subject, queue, ..JobSpec::default() }))
+        };
+        let first = std::iter::once(stop(Brake::Buying));
+        pass(&mut engine, 1, first.chain((0..jobs).map(submitted)).collect());
+        let mut errors = StartErrors::default();
+        errors.settle(engine.state());
+        for nth in 0..jobs {
+            let job = id(&engine, nth);
+            assert_eq!(engine.state().job(job).map(|(row, _)| row.phase), Some(Phase::Queued));
+            errors.ask(job, "Ceiling", engine.state().now(), Span::secs(100));
+        }
+        (engine, errors)
+    }
+
+    /// The middle of what was seen, as it counts at that second.
+    fn median(errors: &StartErrors, seconds: u64) -> Option<u64> {
+        errors.spread("Ceiling", Span::secs(100), Timestamp(seconds * 1000)).map(|spread| spread.median)
+    }
+
+    #[test]
+    fn what_an_operator_holds_is_not_late_and_makes_room_for_others() {
+        let (mut engine, mut errors) = waiting(MOST_OPEN as u64);
+        assert!(!errors.takes(JobId(u64::MAX)), "as many are waited for as may be");
+        pass(&mut engine, 30, vec![stop(Brake::Queue("q".into()))]);
+        assert!(engine.state().is_held_back(id(&engine, 0)));
+        errors.settle(engine.state());
+        pass(&mut engine, 86_400, Vec::new());
+        errors.settle(engine.state());
+        assert_eq!((median(&errors, 86_400), errors.summary()), (None, None), "nobody was late");
+        assert!(errors.takes(JobId(u64::MAX)));
+    }
+
+    #[test]
+    fn what_was_asked_under_other_terms_says_nothing() {
+        let others: [fn(&mut Engine); 2] = [
+            |engine| drop(configure(engine, tick(30), policy("second"))),
+            |engine| pass(engine, 30, vec![Event::BrakeReleased { brake: Brake::Buying, by: "operator".into() }]),
+        ];
+        for other in others {
+            let (mut engine, mut errors) = waiting(40);
+            other(&mut engine);
+            errors.settle(engine.state());
+            assert!(errors.open.is_empty() && errors.seen.is_empty(), "{errors:?}");
+            assert_eq!(median(&errors, 86_400), None);
+        }
+    }
+
+    #[test]
+    fn who_was_late_and_was_cancelled_stays_as_late_as_it_was() {
+        let (mut engine, mut errors) = waiting(40);
+        pass(&mut engine, 1_001, Vec::new());
+        errors.settle(engine.state());
+        let cancelled = |nth: u64| {
+            let (tenant, subject) = ("t".into(), nth.to_string());
+            Event::JobCancelled { tenant, subject, by: None, sent: None }
+        };
+        pass(&mut engine, 1_002, (0..40).map(cancelled).collect());
+        errors.settle(engine.state());
+        assert!(errors.open.is_empty());
+        assert!(median(&errors, 86_400).is_some_and(|median| (8_000..9_000).contains(&median)), "{errors:?}");
+    }
+
+    #[test]
+    fn the_oldest_that_is_late_makes_room_and_none_that_is_not() {
+        let mut errors = StartErrors::default();
+        for nth in 0..MOST_OPEN as u64 {
+            errors.ask(JobId(nth), "Ceiling", Timestamp(nth * 1000), Span::secs(1_000));
+        }
+        let settled = |errors: &mut StartErrors, now: u64| {
+            errors.count_late(Timestamp(now));
+            errors.full = errors.is_full();
+        };
+        settled(&mut errors, 1_000_000);
+        assert!(!errors.takes(JobId(999)), "none is late");
+        settled(&mut errors, 1_001_500);
+        assert!(errors.takes(JobId(999)));
+        errors.ask(JobId(999), "Ceiling", Timestamp(1_001_500), Span::secs(1_000));
+        assert!(!errors.open.contains_key(&JobId(0)) && errors.open.contains_key(&JobId(999)));
+        assert_eq!((errors.open.len(), errors.seen.len()), (MOST_OPEN, 1));
+    }
+
+    #[test]
+    fn those_that_are_late_already_are_outside_their_intervals() {
+        let mut errors = StartErrors::default();
+        (0..64).for_each(|_| came(&mut errors, 100, 100));
+        let inside = |errors: &StartErrors| errors.summary().and_then(|summary| summary.inside);
+        assert_eq!(inside(&errors), Some(1_000));
+        let stated = errors.seen.iter().filter(|seen| seen.inside.is_some()).count() as u64;
+        for nth in 0..stated {
+            errors.ask(JobId(100 + nth), "Ceiling", Timestamp(0), Span::secs(100));
+        }
+        assert_eq!(inside(&errors), Some(1_000), "they may still come inside");
+        errors.count_late(Timestamp(500_000));
+        assert_eq!(inside(&errors), Some(500));
+    }
 
     fn came(errors: &mut StartErrors, estimated: u64, actual: u64) {
         let (at, job) = (Timestamp(1_000_000), JobId(7));

@@ -33,10 +33,10 @@ pub fn waits(row: &Job) -> bool {
     phase && row.service.is_none()
 }
 
-/// The jobs that wait for their first start, in the order in which they were accepted.
+/// The jobs that wait for their first start, in the order in which they were accepted. Those that an operator holds back wait for him.
 pub fn wait_for_first(state: &State) -> impl Iterator<Item = JobId> + '_ {
     let first = |id: &JobId| state.job(*id).is_some_and(|(row, _)| waits(row) && row.first_start.is_none());
-    state.open_job_ids().filter(first)
+    state.open_job_ids().filter(first).filter(|id| !state.is_held_back(*id))
 }
 
 /// Plays a copy of an engine on until a job starts. `go_on` is asked before each pass.

@@ -7,14 +7,15 @@ use super::compile::NO_QUOTA;
 use super::defaults::ancestors;
 use super::fault::{Pos, listed};
 use super::metered::MOST_ROUTE_STEPS;
-use super::promises::Promises;
+use super::promises::{Promises, undeclared_node};
 use super::tree::YamlNode;
+use super::undeclared::{UndeclaredRule, undeclared_rule};
 use super::written::{WrittenBuys, WrittenPolicy, WrittenPool, WrittenPreemptWithin, WrittenQueue, WrittenWhenLate};
 use super::{Compiled, check};
-use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::catalog::{CapacityType, Offering};
 use forebay_kernel::ids::PoolId;
-use forebay_kernel::policy::{Policy, Pool};
-use forebay_kernel::units::MilliGpu;
+use forebay_kernel::policy::{Ceiling, Policy, Pool};
+use forebay_kernel::units::{MilliGpu, Rate};
 use forebay_quantity::{GpuBound, GpuCount, PerHour, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -44,11 +45,13 @@ pub(super) fn advise(
         let id = PoolId(u16::try_from(at).unwrap_or(u16::MAX));
         PoolFacts { id, name, written, compiled, stock }
     });
-    let mut lints = Lints { tree, filled, policy, pools: pools.collect(), out: Vec::new() };
+    let undeclared = undeclared_rule(filled);
+    let mut lints = Lints { tree, filled, policy, pools: pools.collect(), undeclared, out: Vec::new() };
     lints.unbounded();
     lints.pools();
     lints.spellings();
     lints.queues();
+    lints.undeclared();
     lints.taking();
     lints.tiers();
     lints.starts();
@@ -72,6 +75,7 @@ struct Lints<'a> {
     filled: &'a WrittenPolicy,
     policy: &'a Policy,
     pools: Vec<PoolFacts<'a>>,
+    undeclared: Option<UndeclaredRule<'a>>,
     out: Vec<Advice>,
 }
 
@@ -99,19 +103,44 @@ impl<'a> Lints<'a> {
         self.pools.iter().copied().filter(move |pool| own.contains(pool.name))
     }
 
+    /// Costs without a bound of their own. A bound of nodes is not missed where there is one of spend.
     fn unbounded(&mut self) {
-        let limits = self.filled.limits.unwrap_or_default();
-        let nodes = limits.nodes.is_none().then_some("nodes");
-        let missing: Vec<&str> = nodes.into_iter().chain(limits.spend.is_none().then_some("spend")).collect();
-        if !missing.is_empty() {
-            let missing = missing.join(" and ");
-            let text = format!("`limits` names no bound for {missing}: a real cloud is not touched without one");
-            if self.tree.has(&["limits"]) {
-                self.say(&["limits"], text);
-            } else {
-                self.out.push(Advice { pos: Pos::default(), path: Vec::new(), text });
-            }
+        let limits = self.policy.limits;
+        if limits.spend.is_some() {
+            return;
         }
+        let text = if limits.nodes.is_none() && limits.gpus.is_none() {
+            "`limits` names no bound for nodes, GPUs or spend: a real cloud is not touched without one of them"
+                .to_owned()
+        } else {
+            let so_far = match self.dearest_hour() {
+                Ok(most) => format!("what the other bounds allow costs up to {}", PerHour(most)),
+                Err(pool) => format!("the other bounds allow pool `{pool}` any number of nodes without GPUs"),
+            };
+            format!(
+                "`limits` names no bound for spend: {so_far}; add `spend`, the most that all nodes may cost together"
+            )
+        };
+        if self.tree.has(&["limits"]) {
+            self.say(&["limits"], text);
+        } else {
+            self.out.push(Advice { pos: Pos::default(), path: Vec::new(), text });
+        }
+    }
+
+    /// What all nodes can cost in an hour at most, by `limits` and the pools' own ceilings. `Err`: the pool whose cost they do not bound.
+    fn dearest_hour(&self) -> Result<Rate, &'a str> {
+        let limits = &self.policy.limits;
+        let mut of_pools = 0_u64;
+        for pool in &self.pools {
+            let offerings = pool.stock.offerings.as_slice();
+            let bounds = [dearest(&pool.compiled.ceiling, offerings), dearest(limits, offerings)];
+            let least = bounds.into_iter().flatten().min().ok_or(pool.name.as_str())?;
+            of_pools = of_pools.saturating_add(least);
+        }
+        let together = self.pools.iter().flat_map(|pool| &pool.stock.offerings);
+        let together = dearest(limits, together);
+        Ok(Rate(together.map_or(of_pools, |most| most.min(of_pools))))
     }
 
     fn pools(&mut self) {
@@ -228,22 +257,8 @@ impl<'a> Lints<'a> {
         let filled = self.filled;
         let promises = Promises::new(filled);
         for (path, queue) in filled.queues.iter().flatten() {
-            let pools = queue.pools.as_deref().unwrap_or_default();
-            let fed = filled.queues.iter().flatten().any(|(_, other)| {
-                filled.buys(other).is_some_and(|b| b != WrittenBuys::Nothing)
-                    && other.pools.iter().flatten().any(|p| pools.contains(p))
-            });
-            let kept = |pool: PoolFacts<'_>| pool.compiled.keep_ready > 0 || !pool.compiled.floors.is_empty();
-            let rescued = queue.start.and_then(|start| start.when_late) == Some(WrittenWhenLate::BuyOnDemand);
-            if filled.buys(queue) == Some(WrittenBuys::Nothing) && !rescued && !self.pools_of(queue).any(kept) {
-                let tier = queue.tier.as_deref().unwrap_or_default();
-                let (can, why) = if fed || filled.shared().is_some() {
-                    ("can", "it waits for what others leave idle")
-                } else {
-                    ("will", "and no other queue buys in its pools")
-                };
-                let text = format!("queue `{path}` {can} starve: nothing is bought for tier `{tier}`, {why}");
-                self.say(&["queues", path], text);
+            if let Some(how) = self.starving(queue) {
+                self.say(&["queues", path], format!("queue `{path}` {how}"));
             }
             for (pool, quota) in queue.quota.iter().flatten() {
                 let at = ["queues", path, "quota", pool];
@@ -257,6 +272,57 @@ impl<'a> Lints<'a> {
                     );
                     self.say(&at, text);
                 }
+            }
+        }
+    }
+
+    /// That the jobs of a queue may never start, as nothing is bought for them; `None` where something is bought or kept.
+    fn starving(&self, queue: &WrittenQueue) -> Option<String> {
+        let kept = |pool: PoolFacts<'_>| pool.compiled.keep_ready > 0 || !pool.compiled.floors.is_empty();
+        let rescued = queue.start.and_then(|start| start.when_late) == Some(WrittenWhenLate::BuyOnDemand);
+        let bought = self.filled.buys(queue) != Some(WrittenBuys::Nothing);
+        if bought || rescued || self.pools_of(queue).any(kept) {
+            return None;
+        }
+        let pools = queue.pools.as_deref().unwrap_or_default();
+        let feeds = |other: &WrittenQueue| {
+            self.filled.buys(other).is_some_and(|buys| buys != WrittenBuys::Nothing)
+                && other.pools.iter().flatten().any(|pool| pools.contains(pool))
+        };
+        let fed_by_declared = self.filled.queues.iter().flatten().any(|(_, other)| feeds(other));
+        let (can, why) = if fed_by_declared || self.undeclared.as_ref().is_some_and(|rule| feeds(&rule.queue)) {
+            ("can", "it waits for what others leave idle")
+        } else {
+            ("will", "and no other queue buys in its pools")
+        };
+        let tier = queue.tier.as_deref().unwrap_or_default();
+        Some(format!("{can} starve: nothing is bought for tier `{tier}`, {why}"))
+    }
+
+    /// What undeclared queues share: rules that no declared queue states, and quotas.
+    fn undeclared(&mut self) {
+        let filled = self.filled;
+        let Some((shared, rule)) = filled.shared().zip(undeclared_rule(filled)) else { return };
+        if let Some(how) = self.starving(&rule.queue).filter(|_| rule.stated_by.is_none()) {
+            let text = format!("queue `{}`, which undeclared queues share, {how}", shared.under);
+            self.say(&["undeclaredQueues", "under"], text);
+        }
+        let promises = Promises::new(filled);
+        let node = undeclared_node(filled).unwrap_or_default();
+        let is_declared = filled.queue(&shared.under).is_some();
+        for (pool, quota) in shared.quota_together.iter().flatten() {
+            let at = ["undeclaredQueues", "quotaTogether", pool];
+            let uses = |queue: &WrittenQueue| queue.pools.iter().flatten().any(|own| own == pool);
+            // Declared queues below one that is not declared share its quota.
+            if !uses(&rule.queue) && (is_declared || !filled.family(&shared.under).any(uses)) {
+                self.say(&at, format!("undeclared queues have a quota in pool `{pool}`, which they may not use"));
+            }
+            let borrow_none = quota.borrow == Some(GpuBound::GpuCount(GpuCount::default()));
+            if borrow_none && promises.total(&node, pool) == Some(MilliGpu(0)) {
+                let text = format!(
+                    "undeclared queues have no quota in pool `{pool}` and may borrow none: their GPU jobs never start there"
+                );
+                self.say(&at, text);
             }
         }
     }
@@ -366,6 +432,23 @@ impl<'a> Lints<'a> {
         }
         self.pools_of(queue).flat_map(|pool| &pool.stock.offerings).map(|o| o.boot).min().map(Time)
     }
+}
+
+/// The most that nodes of these offerings can cost in an hour under a ceiling. `None`: it does not bound that.
+fn dearest<'o>(ceiling: &Ceiling, offerings: impl IntoIterator<Item = &'o Offering>) -> Option<u64> {
+    let (mut node, mut by_gpus) = (0_u64, Some(0_u64));
+    for offering in offerings {
+        let price = offering.max_price.0;
+        node = price.max(node);
+        // A node of more GPUs than there may be is never bought. Rounded up: it is a bound.
+        let most = ceiling.gpus.map(u64::from).filter(|_| offering.gpus > 0);
+        let has = u64::from(offering.gpus.max(1));
+        let most = most.map(|gpus| if gpus < has { 0 } else { price.saturating_mul(gpus).div_ceil(has) });
+        by_gpus = by_gpus.zip(most).map(|(before, most)| most.max(before));
+    }
+    let by_nodes = ceiling.nodes.map(|nodes| node.saturating_mul(nodes.into()));
+    let spend = ceiling.spend.map(|spend| spend.0);
+    [by_nodes, by_gpus, spend].into_iter().flatten().min()
 }
 
 /// What `forebay check` prints for a good policy.

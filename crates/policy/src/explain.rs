@@ -4,7 +4,9 @@
 //! Never: prints what has no default (a ceiling that is not given is no bound).
 
 use super::defaults::ancestors;
+use super::fault::listed;
 use super::tree::{self, Value, YamlEntry, YamlNode};
+use super::undeclared::undeclared_rule;
 use super::written::WrittenPolicy;
 
 /// Fields of a queue that come from its nearest ancestor when it does not state them.
@@ -22,9 +24,28 @@ pub fn explain(filled: &WrittenPolicy, source: &YamlNode) -> String {
     if let (Some(tree), _) = tree::parse(&text) {
         leave_out_unset(&tree, &mut lines);
         annotate(&tree, source, &mut Vec::new(), &mut lines);
+        explain_undeclared(filled, &tree, &mut lines);
     }
     let head = "# Values marked `default` are not written in the file; they hold all the same.".to_owned();
     [Some(head)].into_iter().chain(lines).flatten().map(|line| line + "\n").collect()
+}
+
+/// Adds the rules of undeclared queues to the line of `under`, where the queue that it names is not declared and so stands nowhere else.
+fn explain_undeclared(filled: &WrittenPolicy, tree: &YamlNode, lines: &mut [Option<String>]) {
+    let Some((shared, rule)) = filled.shared().zip(undeclared_rule(filled)) else { return };
+    if rule.stated_by == Some(shared.under.as_str()) {
+        return;
+    }
+    let whose =
+        rule.stated_by.map_or_else(|| "of a queue that states nothing".to_owned(), |path| format!("of `{path}`"));
+    let pools: Vec<&str> = rule.queue.pools.iter().flatten().map(String::as_str).collect();
+    let tier = rule.queue.tier.as_deref().unwrap_or_default();
+    let note = format!("  # not declared: it has the rules {whose}: tier `{tier}`, pools {}", listed(&pools));
+    let under = tree.child("undeclaredQueues").and_then(|(node, _)| node.child("under")).map(|(_, key)| key.line);
+    let at = under.and_then(|line| usize::try_from(line).ok()?.checked_sub(1));
+    if let Some(Some(line)) = at.and_then(|at| lines.get_mut(at)) {
+        line.push_str(&note);
+    }
 }
 
 fn line_of<'l>(entry: &YamlEntry, lines: &'l mut [Option<String>]) -> Option<&'l mut Option<String>> {

@@ -40,6 +40,7 @@ mod metered;
 mod promises;
 mod routes;
 mod tree;
+mod undeclared;
 mod words;
 mod written;
 

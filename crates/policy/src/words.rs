@@ -30,7 +30,8 @@ pub enum UndeclaredQueues {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[serde(expecting = "`reject`, or a map such as `{under: shared, atMost: 200}`")]
 pub struct Under {
-    /// The queue whose rules and quota they share. If it is not declared it is one of tier `normal` that may use all pools.
+    /// The queue whose rules and quota they share. If it is not declared, it has the rules of the nearest declared queue above it, and
+    /// without one those of a queue that states nothing.
     pub under: String,
     /// How many undeclared queues may be in use at once; a job of one more is rejected. Names without jobs do not count. Default: 100.
     pub at_most: Option<u32>,

@@ -49,6 +49,22 @@ fn what_explain_prints_compiles_to_the_same_policy() {
 }
 
 #[test]
+fn explain_says_which_rules_undeclared_queues_have() {
+    let note = |text: &str| {
+        let explained = compile("p.yaml", text, &Catalogue::builtin()).unwrap_or_else(|e| panic!("{e}")).explain();
+        let line = explained.lines().find(|line| line.trim_start().starts_with("under:")).unwrap().to_owned();
+        line.split_once("  # ").map(|(_, note)| note.to_owned())
+    };
+    let below = "not declared: it has the rules of `research`: tier `normal`, pools `h100`, `a10g`";
+    assert_eq!(note(&text(EVERYTHING)).as_deref(), Some(below));
+    let alone = text(EVERYTHING).replace("under: research/other", "under: rest").replace(", borrow: 4", "");
+    let nothing = "not declared: it has the rules of a queue that states nothing: tier `normal`, pools `h100`, `a10g`, \
+                   `rest`, `slices`, `lab`";
+    assert_eq!(note(&alone).as_deref(), Some(nothing));
+    assert_eq!(note(&alone.replace("under: rest", "under: idle")), None, "it is declared");
+}
+
+#[test]
 fn a_queue_orders_its_jobs_as_its_parent_does_unless_it_says_otherwise() {
     let stated = text(EVERYTHING).replacen("order: shortest-expected", "order: arrival", 1);
     let stated = stated.replacen("    weight: 2\n", "    weight: 2\n    order: shortest-expected\n", 1);

@@ -94,7 +94,7 @@ pub struct DescribedInstance {
     pub reason_text: Option<String>,
     /// The capacity reservation that it runs in.
     pub reservation: Option<String>,
-    /// When it was launched.
+    /// When it was launched, on EC2's clock.
     pub launched: Option<Timestamp>,
     /// All tags.
     pub tags: BTreeMap<String, String>,

@@ -98,13 +98,14 @@ const CAPACITY: [&str; 13] = [
     "CapacityReservationExpired",
 ];
 
-const QUOTA: [&str; 8] = [
+const QUOTA: [&str; 9] = [
     "VcpuLimitExceeded",
     "MaxSpotInstanceCountExceeded",
     "MaxFleetCountExceeded",
     "MaxSpotFleetRequestCountExceeded",
     "InstanceLimitExceeded",
     "VolumeLimitExceeded",
+    "MaxIOPSLimitExceeded",
     "NetworkInterfaceLimitExceeded",
     "PlacementGroupLimitExceeded",
 ];
@@ -140,12 +141,30 @@ const SERVER: [&str; 9] = [
     "RequestTimeout",
 ];
 
+/// The code without the side that fleets write before some: `Client.X` and `Server.X`.
+fn bare(code: &str) -> &str {
+    code.strip_prefix("Client.").or_else(|| code.strip_prefix("Server.")).unwrap_or(code)
+}
+
+/// Whether an operator should know of a failed launch. A lack of stock and throttling pass by themselves; a full subnet counts as out of stock,
+/// but only a larger one, or another, helps.
+#[must_use]
+pub fn needs_operator(error: &Ec2Error) -> bool {
+    let code = bare(&error.code);
+    match error.class {
+        ErrorClass::Auth | ErrorClass::Config | ErrorClass::NotFound | ErrorClass::Exists | ErrorClass::Quota => true,
+        ErrorClass::Capacity => code == "InsufficientFreeAddressesInSubnet",
+        // The other code means that the instances of the launch are terminated already.
+        ErrorClass::Mismatch => code == "IdempotentParameterMismatch",
+        ErrorClass::Throttled | ErrorClass::Server | ErrorClass::NoResponse => false,
+    }
+}
+
 /// The class of a code. A spot price above the limit, a subnet without addresses and a type that a zone does not sell now count as out of
 /// stock, because they pass with time.
 #[must_use]
 pub fn classify(code: &str, status: u16) -> ErrorClass {
-    // Fleets write some codes as `Client.X` and `Server.X`.
-    let code = code.strip_prefix("Client.").or_else(|| code.strip_prefix("Server.")).unwrap_or(code);
+    let code = bare(code);
     let is_in = |list: &[&str]| list.contains(&code);
     match code {
         _ if is_in(&THROTTLED) => ErrorClass::Throttled,
@@ -205,6 +224,7 @@ mod tests {
             ("MaxSpotInstanceCountExceeded", 400, ErrorClass::Quota),
             ("VcpuLimitExceeded", 400, ErrorClass::Quota),
             ("MaxFleetCountExceeded", 400, ErrorClass::Quota),
+            ("Client.MaxIOPSLimitExceeded", 400, ErrorClass::Quota),
             ("Unsupported", 400, ErrorClass::Capacity),
             ("InvalidSubnetID.NotFound", 400, ErrorClass::Config),
             ("UnauthorizedOperation", 403, ErrorClass::Auth),

@@ -21,7 +21,9 @@
 //! ```
 
 pub mod api_call;
+pub mod clock;
 pub mod error_class;
+pub mod free_hour;
 pub mod machine;
 pub mod notice;
 pub mod offerings;
@@ -35,6 +37,7 @@ pub mod sdk;
 pub mod settings;
 
 pub use api_call::{DescribedInstance, Ec2Call, Ec2InstanceState, Ec2Response};
+pub use clock::ClockReading;
 pub use machine::{Ec2Machine, InstanceListing, MachineReport, PurchaseOrigin};
 pub use request::{LaunchRequest, PurchaseOrder};
 pub use settings::{Ec2Settings, JournalClaim, LaunchSettings, ReservedCapacity};

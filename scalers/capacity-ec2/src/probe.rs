@@ -7,7 +7,8 @@ use crate::error_class::{Ec2Error, ErrorClass};
 use crate::queue::short_name;
 use crate::request::{LaunchRequest, PurchaseOrder, dry_run_group};
 use crate::sdk::{self, Ec2Clients};
-use crate::settings::Ec2Settings;
+use crate::settings::{Ec2Settings, ReservedCapacity};
+use aws_sdk_ec2::types::CapacityReservationType;
 use forebay_kernel::catalog::{CapacityType, Offering};
 use forebay_kernel::effect::Terms;
 use forebay_kernel::ids::{PurchaseId, Seq};
@@ -63,16 +64,7 @@ pub async fn probe(
     let types = clients.ec2.describe_instance_types().dry_run(true);
     results.push(ProbeResult::new("instance types", dry_run(types.send()).await));
     for reservation in &settings.reservations {
-        let call = clients.ec2.describe_capacity_reservations().capacity_reservation_ids(&reservation.id).send();
-        let result = sdk::send(call).await.map_err(|failed| remedy(&failed, "ec2:DescribeCapacityReservations"));
-        let result = result.and_then(|all| match all.capacity_reservations().first() {
-            Some(one) => Ok(format!(
-                "{} of {} free",
-                one.available_instance_count().unwrap_or_default(),
-                one.total_instance_count().unwrap_or_default()
-            )),
-            None => Err("does not exist; correct its id or the region".to_owned()),
-        });
+        let result = check_reservation(clients, reservation).await;
         results.push(ProbeResult::new(format!("reservation {}", reservation.id), result));
     }
     for queue in queues {
@@ -126,6 +118,34 @@ async fn check_subnet(clients: &Ec2Clients, (zone, subnet): (&String, &String)) 
         Ok(format!("{} addresses free in {zone}", one.available_ip_address_count().unwrap_or_default()))
     });
     ProbeResult::new(format!("subnet {subnet}"), result)
+}
+
+/// Compares a reservation with its configuration: EC2 refuses each launch into another type or zone, and clears a block at its own end.
+async fn check_reservation(clients: &Ec2Clients, own: &ReservedCapacity) -> Result<String, String> {
+    let call = clients.ec2.describe_capacity_reservations().capacity_reservation_ids(&own.id).send();
+    let all = sdk::send(call).await.map_err(|failed| remedy(&failed, "ec2:DescribeCapacityReservations"))?;
+    let one = all.capacity_reservations().first();
+    let one = one.ok_or_else(|| "does not exist; correct its id or the region".to_owned())?;
+    let (instance_type, zone) = (one.instance_type().unwrap_or_default(), one.availability_zone().unwrap_or_default());
+    if (instance_type, zone) != (own.instance_type.as_str(), own.zone.as_str()) {
+        return Err(format!(
+            "is for {instance_type} in {zone} and configured for {} in {}; correct `instanceType` and `zone`",
+            own.instance_type, own.zone
+        ));
+    }
+    if one.reservation_type().is_some_and(|kind| (*kind == CapacityReservationType::CapacityBlock) != own.block) {
+        let is = if own.block { "no Capacity Block" } else { "a Capacity Block" };
+        return Err(format!("is {is}; correct `block`, and `ends` with it"));
+    }
+    // Times are written to the minute.
+    let differs = |at: Timestamp, configured: Timestamp| at.0.abs_diff(configured.0) >= 60_000;
+    let actual = one.end_date().filter(|_| own.block);
+    let at = actual.and_then(|end| end.to_millis().ok()).and_then(|ms| u64::try_from(ms).ok()).map(Timestamp);
+    if let (Some(end), true) = (actual, at.zip(own.ends).is_some_and(|(at, configured)| differs(at, configured))) {
+        return Err(format!("ends at {end}, which is not what is configured; correct `ends`"));
+    }
+    let (free, total) = (one.available_instance_count().unwrap_or_default(), one.total_instance_count());
+    Ok(format!("{free} of {} free", total.unwrap_or_default()))
 }
 
 /// Checks whether a launch would be allowed, with a small type that every region sells.

@@ -16,7 +16,7 @@ const CODES: [&str; 5] =
 /// Instances per page, EC2's maximum.
 const PAGE: i32 = 1000;
 
-/// When the next event of each instance begins, for all running instances of the account that have one.
+/// When the next event of each instance begins, on AWS's clock, for all running instances of the account that have one.
 ///
 /// # Errors
 /// The events could not be read completely.

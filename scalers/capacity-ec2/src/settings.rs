@@ -1,5 +1,6 @@
 //! The configuration of the adapter: under which name it buys, and how the instances of each pool are launched. It has no credentials.
 
+use crate::clock::ClockReading;
 use forebay_kernel::catalog::Offering;
 use forebay_kernel::ids::Seq;
 use forebay_kernel::storage::{ForeignId, JournalId, JournalIdentity};
@@ -75,9 +76,9 @@ pub struct ReservedCapacity {
     pub zone: String,
     /// Whether it is a Capacity Block, which is bought for a fixed time and ended by EC2.
     pub block: bool,
-    /// When it begins. `None`: it has begun.
+    /// When it begins, on AWS's clock. `None`: it has begun.
     pub starts: Option<Timestamp>,
-    /// When it ends. `None`: it has no end.
+    /// When it ends, on AWS's clock. `None`: it has no end.
     pub ends: Option<Timestamp>,
 }
 
@@ -135,6 +136,17 @@ impl Ec2Settings {
         }
     }
 
+    /// These settings with the times of reservations, which are AWS's, on the engine's clock.
+    #[must_use]
+    pub fn on_clock(&self, clock: ClockReading) -> Ec2Settings {
+        let mut settings = self.clone();
+        for reservation in &mut settings.reservations {
+            reservation.starts = reservation.starts.map(|at| clock.to_engine(at));
+            reservation.ends = reservation.ends.map(|at| clock.to_engine(at));
+        }
+        settings
+    }
+
     /// How the instances of a pool are launched.
     #[must_use]
     pub fn launch(&self, pool: &str) -> &LaunchSettings {
@@ -163,5 +175,57 @@ impl LaunchSettings {
     #[must_use]
     pub fn needs_run_instances(&self) -> bool {
         !self.security_groups.is_empty() || self.instance_profile.is_some() || self.user_data.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_kernel::catalog::CapacityType;
+    use forebay_kernel::units::{Mib, MilliCpu, Rate};
+
+    #[test]
+    fn a_block_is_used_in_its_time_whatever_the_engines_clock_says() {
+        let starts = Timestamp(1_800_000_000_000);
+        let block = ReservedCapacity {
+            id: "cr-1".to_owned(),
+            instance_type: "p5.48xlarge".to_owned(),
+            zone: "za".to_owned(),
+            block: true,
+            starts: Some(starts),
+            ends: Some(starts + Span::mins(60)),
+        };
+        let offer = Offering {
+            instance_type: block.instance_type.clone(),
+            zone: block.zone.clone(),
+            capacity: CapacityType::Reserved,
+            gpus: 8,
+            gpu_mem: Mib(81_920),
+            models: Vec::new(),
+            cpu: MilliCpu(192_000),
+            mem: Mib(2_097_152),
+            price: Rate(0),
+            max_price: Rate(0),
+            on_demand: Rate(0),
+            boot: Span::mins(5),
+            nvlink: 8,
+            numa: 2,
+        };
+        let settings = Ec2Settings {
+            reservations: vec![block],
+            ..Ec2Settings::new("test", "journal-1", LaunchSettings::default())
+        };
+        // Its instances are drained 40 minutes before its end, and boot for five.
+        for (aws, usable) in [
+            (starts - Span::mins(1), false),
+            (starts, true),
+            (starts + Span::mins(10), true),
+            (starts + Span::mins(20), false),
+        ] {
+            for engine in [aws, aws + Span::mins(50), aws - Span::mins(50)] {
+                let settings = settings.on_clock(ClockReading { aws, engine });
+                assert_eq!(settings.reservations(&offer, engine).len(), usize::from(usable), "{aws:?} {engine:?}");
+            }
+        }
     }
 }

@@ -3,6 +3,7 @@
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::QueueAttributeName;
 use forebay_aws::{AccessKey, AwsSettings};
+use forebay_capacity_ec2::ClockReading;
 use forebay_capacity_ec2::notice::{ClaimStatus, KnownInstances, NoticeKind, QueueMessage, SpotAction, notice_events};
 use forebay_capacity_ec2::queue::{InterruptionReader, NoticeBatch, QueueStats, QueueTimings, ReceivedMessage};
 use forebay_kernel::event::Event;
@@ -144,7 +145,7 @@ fn messages(batches: &[NoticeBatch]) -> Vec<&ReceivedMessage> {
 fn effects(message: &ReceivedMessage) -> Option<(NoticeKind, Vec<Event>, usize)> {
     match &message.content {
         Ok(QueueMessage::Notice(notice)) => {
-            let outcome = notice_events(notice, Timestamp(SENT_MS), &OneInstance);
+            let outcome = notice_events(notice, ClockReading::same(Timestamp(SENT_MS)), &OneInstance);
             Some((notice.kind, outcome.events, outcome.foreign))
         }
         _ => None,

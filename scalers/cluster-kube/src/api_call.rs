@@ -279,6 +279,18 @@ impl KubeObject {
             }
         })
     }
+
+    /// The same from its text. There are many pods and nodes: nothing of them comes to memory but what is used.
+    ///
+    /// # Errors
+    /// The text is not an object of that kind.
+    pub fn of_slice(resource: Resource, text: &[u8]) -> Result<KubeObject, serde_json::Error> {
+        match resource {
+            Resource::Pods => serde_json::from_slice(text).map(KubeObject::Pod),
+            Resource::Nodes => serde_json::from_slice(text).map(KubeObject::Node),
+            _ => KubeObject::of_json(resource, serde_json::from_slice(text)?),
+        }
+    }
 }
 
 /// What a watch delivers.

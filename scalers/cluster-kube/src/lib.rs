@@ -19,6 +19,7 @@
 //! assert!(calls.iter().all(|(_, call)| matches!(call, KubeCall::List { .. })), "nothing is done before all is listed");
 //! ```
 
+pub mod adopted_jobs;
 pub mod adoption;
 pub mod api_call;
 #[cfg(feature = "client")]
@@ -35,6 +36,7 @@ pub mod template;
 pub mod trial;
 pub mod view;
 
+pub use adopted_jobs::{AdoptedJobs, WaitingScope};
 pub use api_call::{
     KubeCall, KubeCallId, KubeObject, KubeResponse, ObjectSelector, Resource, SecretBody, WatchChange, WatchEvent,
 };

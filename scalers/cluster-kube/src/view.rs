@@ -2,6 +2,7 @@
 //!
 //! An attempt that is not in a view is over: its outcome is journaled. An instance that is not in a view is gone, by the cloud's word.
 
+use crate::adopted_jobs::{AdoptedJobs, WaitingScope};
 use crate::adoption::WorkloadId;
 use crate::names::RunId;
 use crate::settings::KubeSettings;
@@ -183,6 +184,18 @@ impl EngineView {
     /// What a state says.
     #[must_use]
     pub fn of(state: &State, settings: &KubeSettings) -> EngineView {
+        let mut view = EngineView::without_adopted(state, settings);
+        // Without adoption no job is looked at that is not alive.
+        if !settings.adopt.is_empty() {
+            let adopted = AdoptedJobs::default().changes(state, WaitingScope::All);
+            view.adopted = adopted.into_iter().filter_map(|(uid, known)| Some((uid, known?))).collect();
+        }
+        view
+    }
+
+    /// What a state says of all but adopted objects: of those, [`AdoptedJobs`] says what has changed.
+    #[must_use]
+    pub fn without_adopted(state: &State, settings: &KubeSettings) -> EngineView {
         let ours = |(_, spec): &(&Job, &JobSpec)| WorkloadId::of_job(&spec.principal, &spec.subject).is_none();
         let runs = state.alive_jobs().filter(ours).map(|(job, spec)| {
             let namespace = settings.namespace_of(&spec.queue).to_owned();
@@ -198,18 +211,12 @@ impl EngineView {
         });
         let pools = state.policy().map_or(&[][..], |policy| &policy.pools);
         let owned = pools.iter().filter_map(|pool| Some((pool.name.clone(), pool.owned.clone()?)));
-        // Without adoption no job is looked at that is not alive.
-        let all = (!settings.adopt.is_empty()).then(|| state.jobs());
-        let adopted = all.into_iter().flatten().filter_map(|(job, spec)| {
-            let object = WorkloadId::of_job(&spec.principal, &spec.subject)?;
-            Some((object.uid.clone(), adopted_view(state, job, spec, object)))
-        });
         EngineView {
             runs: runs.collect(),
             claims: claims.collect(),
             owned_pools: owned.collect(),
             node_types: node_types(state),
-            adopted: adopted.collect(),
+            adopted: BTreeMap::new(),
         }
     }
 }
@@ -226,7 +233,7 @@ fn node_types(state: &State) -> BTreeMap<String, NodeTypeView> {
     types
 }
 
-fn adopted_view(state: &State, job: &Job, spec: &JobSpec, object: WorkloadId) -> AdoptedView {
+pub(crate) fn adopted_view(state: &State, job: &Job, spec: &JobSpec, object: WorkloadId) -> AdoptedView {
     let instance = |node| state.node(node).and_then(|node| node.instance.clone());
     let run = job.alive().then(|| AdoptedRunView {
         attempt: job.attempt,

@@ -8,8 +8,8 @@
 //! Never: a floor that holds for ever, or a budget so large that it never matters.
 
 use forebay_kernel::policy::{
-    Budget, Buys, Fairness, Floor, Layout, Lifecycle, Period, Policy, Pool, PreemptWithin, QueueOrder, Slice,
-    StartTarget, WhenLate, WhenSpent,
+    BillingRule, Budget, Buys, Fairness, Floor, Layout, Lifecycle, Period, Policy, Pool, PreemptWithin, QueueOrder,
+    Slice, StartTarget, WhenLate, WhenSpent,
 };
 use forebay_kernel::units::{Mib, Span, Timestamp};
 
@@ -35,6 +35,17 @@ pub(super) fn add(policy: &mut Policy, seed: u64) {
     lifecycle(&mut policy.lifecycle, &of(4));
     groups(policy, &of(5));
     orders(policy, &of(6));
+    billing(policy, seed);
+}
+
+/// Every second policy says how to bill, which decides nothing. Some zones are half an hour off or change their offset, so that slots are shorter.
+fn billing(policy: &mut Policy, seed: u64) {
+    let offsets = match seed % 6 {
+        1 => vec![(Timestamp(0), 19_800)],
+        3 => vec![(Timestamp(0), 3_600), (Timestamp(7_200_000), 7_200)],
+        _ => Vec::new(),
+    };
+    policy.billing = (seed % 2 == 1).then(|| BillingRule { offsets, ..BillingRule::default() });
 }
 
 /// Queues whose shortest job goes first, and stops longer runs.
@@ -202,7 +213,7 @@ pub(crate) fn without_floors(policy: &Policy) -> Option<Policy> {
 pub(crate) type Named = (&'static str, fn(&Policy) -> bool);
 
 /// Every feature that a policy can name.
-pub(crate) const NAMED: [Named; 34] = [
+pub(crate) const NAMED: [Named; 35] = [
     ("a tier that buys nothing", |p| p.tiers.iter().any(|t| t.buys == Buys::Nothing)),
     ("weights", |p| p.quotas.iter().any(|q| q.weight != 1000)),
     ("ageing", |p| p.fairness.ageing.is_some()),
@@ -235,6 +246,7 @@ pub(crate) const NAMED: [Named; 34] = [
     ("scaleDownAfter", |p| p.lifecycle.scale_down_after != Lifecycle::default().scale_down_after),
     ("shortest first", |p| p.rules().any(|rule| rule.order == QueueOrder::ShortestExpected)),
     ("longer runs make way", |p| p.rules().any(|rule| rule.preempt_within == PreemptWithin::LongerExpected)),
+    ("billing", |p| p.billing.is_some()),
     ("moves", |p| p.consolidation.worth_it > 0),
     ("undeclared queues", |p| matches!(p.undeclared, forebay_kernel::policy::Undeclared::Under { .. })),
 ];

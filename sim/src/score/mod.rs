@@ -158,8 +158,10 @@ pub struct Scorecard {
     pub times_at_zero: u64,
     /// The most nodes at once.
     pub nodes_peak: u64,
-    /// Nodes left over: claims of the engine or instances of the cloud, whichever are more.
+    /// Nodes at the end: claims of the engine or instances of the cloud, whichever are more.
     pub nodes_at_end: u64,
+    /// Of these, those that pools keep ready (`keepReady`) and that are idle: they stay when nobody works.
+    pub nodes_kept_ready: u64,
     /// Purchases after which a ceiling was exceeded.
     pub ceiling_violations: u64,
     /// Bookings after which a quota was exceeded.
@@ -247,6 +249,7 @@ impl Sources<'_> {
             cost_on_demand_only_usd: dollars(bill.cost_on_demand),
             cost_lower_bound_usd: dollars(lower_bound(self.completed(), state, billing)),
             nodes_at_end: self.instances_at_end.max(state.bought_nodes().count() as u64),
+            nodes_kept_ready: kept_ready(state),
             times_at_zero: billing.times_at_zero,
             nodes_peak: billing.instances_peak,
             nodes_launched: billing.launched,
@@ -309,13 +312,27 @@ impl Sources<'_> {
 }
 
 impl Scorecard {
-    /// Whether the run broke no rule, lost no job and left no node behind.
+    /// Whether the run broke no rule, lost no job and left no node behind but those that pools keep ready.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let broken =
             self.ceiling_violations + self.quota_violations + self.gang_violations + self.gpu_memory_violations;
-        broken + self.lost + self.open + self.nodes_at_end == 0
+        broken + self.lost + self.open + self.nodes_left() == 0
     }
+
+    /// Nodes at the end that no pool keeps ready: nobody gave them back.
+    #[must_use]
+    pub fn nodes_left(&self) -> u64 {
+        self.nodes_at_end.saturating_sub(self.nodes_kept_ready)
+    }
+}
+
+/// Idle nodes that were bought and that pools keep ready, as many as their floors have room for.
+#[must_use]
+pub fn kept_ready(state: &State) -> u64 {
+    let pools = state.policy().into_iter().flat_map(|policy| &policy.pools);
+    let kept: u64 = pools.map(|pool| u64::from(pool.emptied_above(state.now()))).sum();
+    kept.min(state.index().idle.len() as u64)
 }
 
 /// What the engine's ledger and the world's billing do not agree on. Empty is what it should be.
@@ -442,5 +459,15 @@ mod tests {
         let card = scored(policy, vec![job("done", 100, None)], Some(&[node]));
         assert_eq!(card.completed, 1);
         assert!(card.cost_lower_bound_usd > 0.0 && card.cost_lower_bound_usd <= card.cost_usd, "{card:?}");
+    }
+
+    #[test]
+    fn nodes_beyond_the_floors_are_left_behind_and_those_within_them_are_not() {
+        let ended =
+            |nodes_at_end, nodes_kept_ready| Scorecard { nodes_at_end, nodes_kept_ready, ..Scorecard::default() };
+        for (nodes, kept, left) in [(0, 0, 0), (1, 1, 0), (1, 0, 1), (3, 2, 1)] {
+            let card = ended(nodes, kept);
+            assert_eq!((card.nodes_left(), card.is_sound()), (left, left == 0), "{nodes} nodes, {kept} kept ready");
+        }
     }
 }

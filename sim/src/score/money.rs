@@ -44,7 +44,7 @@ impl Exact {
         }
     }
 
-    /// BalanceCheck micro-dollars, rounded down, and what is left over `common` x [`HOUR_MS`].
+    /// Whole micro-dollars, rounded down, and what is left over `common` x [`HOUR_MS`].
     fn split(&self, common: i128) -> (i128, i128) {
         let all = common * HOUR;
         let (mut whole, mut rest) = (self.whole, 0);
@@ -96,7 +96,7 @@ pub fn rounded_rows(rows: &[Exact]) -> (Vec<i128>, i128) {
     (largest_remainders(&parts, sum), sum)
 }
 
-/// BalanceCheck parts, some of them one more, so that they add up to `sum`: those with the largest remainders first.
+/// Whole parts, some of them one more, so that they add up to `sum`: those with the largest remainders first.
 #[must_use]
 pub fn largest_remainders(parts: &[(i128, i128)], sum: i128) -> Vec<i128> {
     let mut out: Vec<i128> = parts.iter().map(|(whole, _)| *whole).collect();

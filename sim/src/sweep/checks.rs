@@ -1,5 +1,10 @@
-//! What must always hold, checked from outside of the engine: the status stream, frozen effects, progress, preemption, the ledger,
-//! and that nobody is forgotten.
+//! What must always hold, checked from outside of the engine: the status stream, frozen effects, progress, and that nobody is forgotten. What
+//! may be stopped, what is billed, what budgets and quotas let start, and what becomes of cancels have files of their own.
+//!
+//! ```text
+//! events, before each is applied -> Notes
+//! batch, notes, the state after  -> Observer, Promises, Protection, Bill, Budgets, Quotas, Cancels -> what does not hold
+//! ```
 //!
 //! Never: trusts the engine's audit to find what it checks itself.
 
@@ -7,24 +12,42 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_driver::step::PlannedBatch;
 use forebay_kernel::catalog::CapacityType;
-use forebay_kernel::decision::{Decision, StopCause};
+use forebay_kernel::decision::Decision;
 use forebay_kernel::effect::{Action, Effect, Status, StatusKind, WorkerPlace};
-use forebay_kernel::event::Event;
+use forebay_kernel::event::{Event, Tick};
 use forebay_kernel::ids::{JobId, QueueId, Seq};
 use forebay_kernel::job::Level;
-use forebay_kernel::policy::{PreemptWithin, WhenSpent};
+use forebay_kernel::journal::Batch;
+use forebay_kernel::policy::WhenSpent;
+use forebay_kernel::reason::Reason;
 use forebay_kernel::state::State;
 use forebay_kernel::state::jobs::{Job, Phase};
 use forebay_kernel::units::{Span, Timestamp};
 
+use super::bill::Bill;
+use super::budgets::{Budgets, booked};
+use super::cancels::{CancelNote, Cancels};
 use super::promises::Promises;
+use super::protection::Protection;
+use super::quotas::Quotas;
+use super::reasons::may_wait_for_ever;
 use crate::score::observer::Observer;
+
+/// Of a batch that was never made.
+const NO_TICK: Tick = Tick { now: Timestamp(0), resumed: false, delivered: 0 };
 
 /// All checks and what they remember.
 #[derive(Debug, Default)]
 pub(super) struct Checks {
     pub observer: Observer,
     promises: Promises,
+    protection: Protection,
+    bill: Bill,
+    budgets: Budgets,
+    quotas: Quotas,
+    cancels: Cancels,
+    /// Another policy than the first was in force.
+    reconfigured: bool,
     stream: Vec<Status>,
     seqs: BTreeMap<JobId, u32>,
     ends: BTreeMap<JobId, StatusKind>,
@@ -42,12 +65,43 @@ pub(super) struct Checks {
     found: Vec<String>,
 }
 
+/// What the events of a batch mean, each judged before it is applied.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    /// What becomes durable of a job's progress.
+    saved: Vec<(JobId, Span)>,
+    started: Vec<JobId>,
+    cancels: Vec<CancelNote>,
+}
+
+impl Notes {
+    /// An event is about to be applied.
+    pub fn event(&mut self, event: &Event, state: &State) {
+        self.saved.extend(Checks::promised(event, state));
+        self.started.extend(Protection::starts(event, state));
+        self.cancels.extend(CancelNote::of(event, state));
+    }
+}
+
 impl Checks {
     /// Takes what was found.
     pub fn found(&mut self) -> Vec<String> {
-        self.found.append(&mut self.observer.messages);
-        self.found.append(&mut self.promises.found);
+        let parts = [
+            &mut self.observer.messages,
+            &mut self.promises.found,
+            &mut self.protection.found,
+            &mut self.bill.found,
+            &mut self.budgets.found,
+            &mut self.quotas.found,
+            &mut self.cancels.found,
+        ];
+        parts.into_iter().for_each(|found| self.found.append(found));
         std::mem::take(&mut self.found)
+    }
+
+    /// The run is over: what has to add up by then does.
+    pub fn end(&mut self, state: &State) {
+        self.bill.end(state);
     }
 
     /// Status messages up to this number have arrived.
@@ -99,6 +153,7 @@ impl Checks {
         if status.kind.terminal() {
             self.ends.insert(job, status.kind);
             self.open.remove(&job);
+            self.cancels.over(job);
             let identity = (status.tenant.clone(), status.subject.clone());
             // What has ended was not lost, whether the engine still knows it or not.
             self.acknowledged.remove(&identity);
@@ -109,7 +164,7 @@ impl Checks {
     }
 
     /// What an event would add to a job's durable progress, judged before it is applied.
-    pub fn promised(event: &Event, state: &State) -> Option<(JobId, Span)> {
+    fn promised(event: &Event, state: &State) -> Option<(JobId, Span)> {
         let (job, attempt, progress) = match event {
             Event::RunCheckpointed { job, attempt, progress } => (*job, *attempt, *progress),
             Event::RunStopped { job, attempt, progress: Some(progress) } => (*job, *attempt, *progress),
@@ -119,12 +174,25 @@ impl Checks {
         (row.attempt == attempt && row.alive()).then_some((job, progress))
     }
 
-    /// A batch is durable and applied.
-    pub fn batch(&mut self, planned: &PlannedBatch, state: &State, promised: Vec<(JobId, Span)>) {
+    /// A batch is durable and applied. Nothing goes wrong any more from `calm` on.
+    pub fn batch(&mut self, planned: &PlannedBatch, state: &State, notes: Notes, calm: Timestamp) {
         let batch = planned.batch();
+        if batch.events.iter().any(|event| matches!(event, Event::Configured(_))) {
+            self.reconfigured = true;
+            self.observe_anew(state);
+        }
         self.observer.batch(batch, state);
+        if self.reconfigured {
+            // A smaller quota leaves what runs above it: then it counts whether a booking takes more.
+            self.observer.messages.retain(|message| !message.contains(" uses "));
+            self.quotas.batch(batch, state);
+        }
         self.promises.batch(planned, state);
-        for (job, progress) in promised {
+        self.protection.batch(batch, &notes.started, state);
+        self.bill.batch(&planned.charges().charges, state);
+        self.budgets.batch(batch, &planned.report().waiting, state);
+        self.cancels.batch(notes.cancels, calm, state);
+        for (job, progress) in notes.saved {
             let known = self.progress.entry(job).or_default();
             *known = progress.max(*known);
         }
@@ -136,15 +204,14 @@ impl Checks {
             self.found.push(format!("time went back from {} to {}", self.now.0, state.now().0));
         }
         self.now = state.now();
-        for decision in &batch.decisions {
-            self.preemption(decision, state);
-            if let Decision::Book { job, .. } = decision {
-                let again = batch.decisions.iter().any(|d| matches!(d, Decision::Unbook { job: id } if id == job));
-                if !again {
-                    self.money(*job, state);
-                    self.one_of_a_batch(*job, state);
-                }
+        for job in booked(batch) {
+            self.money(job, state);
+            if !self.reconfigured {
+                // Under a policy before it may have had a start target, or another queue's rule.
+                self.one_of_a_batch(job, state);
             }
+        }
+        for decision in &batch.decisions {
             if let Decision::Replicate { service } = decision {
                 self.bounded(*service, state);
             }
@@ -177,6 +244,13 @@ impl Checks {
         }
     }
 
+    /// A job still waits long after the last submission, run and fault.
+    pub fn starved(&mut self, job: JobId, reason: Option<Reason>, now: Timestamp) {
+        if !reason.is_some_and(|reason| may_wait_for_ever(reason, now)) {
+            self.found.push(format!("{job} still waits, with {reason:?}: nothing is left that it could wait for"));
+        }
+    }
+
     /// Nobody is forgotten.
     pub fn nobody_lost(&mut self, state: &State) {
         for (tenant, subject) in &self.acknowledged {
@@ -193,51 +267,25 @@ impl Checks {
         }
     }
 
-    /// A run is stopped only for a job that its tier lets stop it.
-    fn preemption(&mut self, decision: &Decision, state: &State) {
-        let Decision::Stop { job, cause: StopCause::Preempted { by }, .. } = decision else { return };
-        let (Some((victim, _)), Some((winner, _)), Some(policy)) = (state.job(*job), state.job(*by), state.policy())
-        else {
-            return;
-        };
-        let tier = |id: forebay_kernel::ids::TierId| policy.tiers.get(id.index());
-        let (Some(low), Some(high)) = (tier(victim.tier), tier(winner.tier)) else { return };
-        let named = low.stoppable_by.contains(&winner.tier);
-        let overdue = low.max_run_while_others_wait.is_some() && high.priority > low.priority;
-        let rule = |queue: QueueId| state.queues().get(queue).and_then(|queue| queue.rule.as_ref());
-        let (rule, theirs) = (rule(winner.queue), rule(victim.queue));
-        // Queues that share one quota are one here.
-        let in_one = rule.map(|rule| rule.quota) == theirs.map(|rule| rule.quota);
-        let below = victim.tier == winner.tier && victim.priority < winner.priority;
-        let within = rule.map(|rule| rule.preempt_within).unwrap_or_default();
-        let by_priority = in_one && below && within == PreemptWithin::LowerPriority;
-        let alike = victim.tier == winner.tier && victim.priority <= winner.priority;
-        let by_length = in_one && alike && within == PreemptWithin::LongerExpected;
-        if by_length && !named && !overdue && victim.turn_over_at > state.now() {
-            self.found.push(format!("{job} is stopped for {by} before it has had its turn"));
-        }
-        if in_one && within == PreemptWithin::Never {
-            self.found.push(format!("{job} is stopped for {by} of its own queue, which stops nothing"));
-        }
-        if !named && !overdue && !by_priority && !by_length {
-            let of = |job: &Job, tier: &str| {
-                let queue = state.queues().get(job.queue).map_or("none", |queue| queue.path.as_str());
-                format!("`{tier}` in queue `{queue}` with priority {}", job.priority)
-            };
-            let (its, theirs) = (of(victim, &low.name), of(winner, &high.name));
-            self.found
-                .push(format!("{job} of {its} is stopped for {by} of {theirs}, where `preemptWithin` is {within:?}"));
-        }
+    /// Another policy may count what jobs hold elsewhere: an observer that takes all of them in anew.
+    fn observe_anew(&mut self, state: &State) {
+        self.found.append(&mut self.observer.messages);
+        let holding = open_jobs(state).filter(|job| !job.places.is_empty());
+        let decisions = holding.map(|job| Decision::Resume { job: job.id }).collect();
+        self.observer = Observer::default();
+        self.observer
+            .batch(&Batch { version: 0, first_seq: Seq(0), tick: NO_TICK, events: Vec::new(), decisions }, state);
     }
 
-    /// Nothing is booked that takes what runs and is booked above a budget that holds, were it to go on for an hour.
+    /// Nothing is booked that takes what runs and is booked above a budget that holds, were it to go on for an hour of its own, whenever the
+    /// period ends: stages/settle.md, "what the budget pays for". What was spent before is in [`Budgets`].
     fn money(&mut self, id: JobId, state: &State) {
         let (Some(policy), Some((job, _))) = (state.policy(), state.job(id)) else { return };
         let lineage = |queue: QueueId| {
             let rule = state.queues()[queue].rule.as_ref();
             std::iter::successors(rule.map(|r| r.quota), |at| policy.quotas[at.index()].parent).collect::<Vec<_>>()
         };
-        if job.places.is_empty() {
+        if gpu_cost(job, state) == 0 {
             return;
         }
         for quota in lineage(job.queue) {
@@ -292,7 +340,7 @@ impl Checks {
 }
 
 /// The rows of everything that is not over: jobs, services and replicas.
-fn open_jobs(state: &State) -> impl Iterator<Item = &Job> + '_ {
+pub(super) fn open_jobs(state: &State) -> impl Iterator<Item = &Job> + '_ {
     state.open_job_ids().filter_map(|id| state.job(id)).map(|(job, _)| job)
 }
 
@@ -328,5 +376,91 @@ fn close_enough(state: &State, job: JobId, places: &[WorkerPlace]) -> bool {
             one_node || named || (first.cluster && nodes.iter().all(|n| n.purchase == first.purchase))
         }
         Level::Zone => nodes.iter().all(|n| state.offerings()[n.offering.index()].offer.zone == offer.zone),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::broken::{Life, job, policy};
+    use super::*;
+    use forebay_kernel::ids::{Attempt, NodeId};
+    use forebay_kernel::job::{JobSpec, Service, TopologyConstraint};
+    use forebay_kernel::state::SharedSpec;
+
+    const JOB: JobId = JobId(0);
+
+    fn start(state: &State, workers: Vec<WorkerPlace>) -> Effect {
+        let id = Seq(state.counters().next_seq - 1);
+        Effect { id, action: Action::Start { job: JOB, attempt: Attempt(1), workers, resume_from: Span::ZERO } }
+    }
+
+    #[test]
+    fn a_start_behind_what_was_saved_is_found() {
+        let state = Life::running(policy(), vec![job("a")]).state();
+        let mut checks = Checks::default();
+        checks.progress.insert(JOB, Span(1));
+        checks.effect(&start(&state, Vec::new()), &state);
+        assert!(checks.found()[0].contains("was reported as saved"));
+    }
+
+    #[test]
+    fn a_gang_apart_that_has_to_be_close_is_found() {
+        let mut state = Life::running(policy(), vec![job("a")]).state();
+        let place = state.job(JOB).map(|(job, _)| job.places[0].clone()).unwrap();
+        let mut other = state.node(place.node).unwrap().clone();
+        (other.id, other.purchase) = (NodeId(99), forebay_kernel::ids::PurchaseId(99));
+        state.nodes.insert(other.id, other);
+        let apart = vec![place.clone(), WorkerPlace { node: NodeId(99), ..place.clone() }];
+        for level in [Level::Numa, Level::Nvlink, Level::Node, Level::Rack] {
+            let within = Some(TopologyConstraint { level, required: true });
+            state.specs[JOB] = SharedSpec::new(JobSpec { within, ..job("a") });
+            let mut checks = Checks::default();
+            checks.effect(&start(&state, vec![place.clone()]), &state);
+            assert_eq!(checks.found(), [""; 0], "{level:?}");
+            let mut checks = Checks::default();
+            checks.effect(&start(&state, apart.clone()), &state);
+            assert!(checks.found().iter().any(|found| found.contains("as close together")), "{level:?}");
+        }
+    }
+
+    #[test]
+    fn a_service_with_more_replicas_than_it_may_have_is_found() {
+        let service = Service { min: 2, max: 2, target: 1, spread: None };
+        let serves = JobSpec { service: Some(service), ..job("a") };
+        let mut state = Life::running(policy(), vec![job("b")]).state();
+        let mut replica = state.job(JOB).map(|(row, _)| row.clone()).unwrap();
+        replica.service = Some(JOB);
+        state.jobs[JOB] = replica;
+        for (max, count) in [(1, 0), (0, 1)] {
+            let mut checks = Checks::default();
+            state.specs[JOB] = SharedSpec::new(JobSpec { service: Some(Service { max, ..service }), ..serves.clone() });
+            checks.bounded(JOB, &state);
+            assert_eq!(checks.found().len(), count, "at most {max}");
+        }
+    }
+
+    #[test]
+    fn a_ledger_whose_kinds_do_not_add_up_is_found() {
+        let mut state = Life::running(policy(), vec![job("a")]).state();
+        let mut checks = Checks::default();
+        checks.ledger(&state);
+        assert_eq!(checks.found(), [""; 0]);
+        state.ledger.by_capacity[0].idle.0 += 1;
+        checks.ledger(&state);
+        assert!(checks.found()[0].contains("kinds add up to"));
+    }
+
+    #[test]
+    fn a_job_that_waits_for_nothing_is_found() {
+        let mut checks = Checks::default();
+        let (now, kept) = (Timestamp(5), |from| Reason::KeptForAnother { job: JOB, from: Timestamp(from) });
+        for reason in [Reason::NothingIdle, kept(6)] {
+            checks.starved(JOB, Some(reason), now);
+        }
+        assert_eq!(checks.found(), [""; 0]);
+        for reason in [Some(Reason::WaitingForPreemption { victims: 0 }), Some(kept(5)), None] {
+            checks.starved(JOB, reason, now);
+        }
+        assert_eq!(checks.found().len(), 3);
     }
 }

@@ -22,7 +22,8 @@ use forebay_kernel::state::State;
 use forebay_kernel::state::retire::FinishedJob;
 use forebay_kernel::units::{Span, Timestamp};
 
-use super::checks::Checks;
+use super::checks::{Checks, Notes};
+use super::operators::{self, Operators};
 use super::workload::{self, Input, TENANT, Workload};
 use super::{BatchWatch, Sabotage, SweepFailure, SweepReport};
 use crate::drive::difference;
@@ -42,6 +43,8 @@ const COMPARE_EVERY: Span = Span::mins(5);
 /// One batch in so many is also given to an engine without memos.
 const SHADOW_ONE_IN: u64 = 2;
 const MOST_BATCHES: u64 = 60_000;
+/// So many jobs are asked why they are where they are, at each listing.
+const ASKED_WHY: usize = 8;
 /// How long the process may be down, in ms.
 const DOWN: u64 = 1_800_000;
 /// How far the wall clock may step, in ms.
@@ -121,8 +124,10 @@ impl Harness {
         Harness { crowd: true, ..Harness::with(seed, workload::crowd(seed), None) }
     }
 
-    fn with(seed: u64, work: Workload, sabotage: Option<Sabotage>) -> Harness {
+    fn with(seed: u64, mut work: Workload, sabotage: Option<Sabotage>) -> Harness {
+        let operators = Operators::of(seed);
         let policy = policies::random(seed);
+        let policy = operators.map_or(policy.clone(), |operators| operators.policy(policy));
         let pairs = spot_pairs(&policy);
         let market = match seed % 4 {
             0 => Market::calm(&pairs),
@@ -130,6 +135,11 @@ impl Harness {
         };
         let mut report = SweepReport { seeds: 1, jobs: work.truths.len() as u64, ..SweepReport::default() };
         report.tally.named(&policy, &work);
+        if let Some(operators) = operators {
+            report.tally.operators(operators.named());
+            work.inputs.extend(operators.inputs(&policy));
+            work.inputs.sort_by_key(|input| input.at);
+        }
         // None and few finished jobs in the state make their identities a question for the archive.
         let mut journal = match seed % 3 {
             0 => MemoryJournal::new(),
@@ -141,6 +151,7 @@ impl Harness {
         // What it asks of a world that is not made yet is lost. The engine has to find that out.
         let _ = first.append(&mut journal);
         let options = FaultPlan::world(seed, market);
+        let options = operators.map_or(options.clone(), |operators| operators.world(options));
         let mut world = World::new(options.clone(), engine.state());
         let named = work.truths.iter().map(|(subject, truth)| ((TENANT.to_owned(), subject.clone()), *truth));
         let truths: Truths = named.collect();
@@ -259,7 +270,10 @@ impl Harness {
                 self.sabotage = None;
                 continue;
             }
-            events.push(input.event);
+            match input.event {
+                Event::Configured(policy) => events.extend(operators::configured(policy, self.engine.state())),
+                event => events.push(event),
+            }
         }
         events
     }
@@ -284,6 +298,8 @@ impl Harness {
         let late = if stale { self.faults.pick(60_000) } else { 0 };
         self.report.stale_lists += u64::from(stale);
         self.list = Some((self.now + Span(late), self.world.list(self.now)));
+        let asked = self.engine.state().open_job_ids().take(ASKED_WHY).filter_map(|id| self.engine.why(id));
+        asked.for_each(|reason| self.report.tally.why(reason));
     }
 
     fn cancel_all(&mut self, events: &mut Vec<Event>) {
@@ -294,7 +310,12 @@ impl Harness {
         let state = self.engine.state();
         self.report.starved += state.open_jobs() as u64;
         for id in state.open_job_ids() {
-            if let Some((_, spec)) = state.job(id) {
+            if let Some((job, spec)) = state.job(id) {
+                if job.service.is_none() {
+                    let reason = self.engine.why(id);
+                    self.report.tally.starved(reason);
+                    self.checks.starved(id, reason, self.now);
+                }
                 let (tenant, subject) = (spec.tenant.clone(), spec.subject.clone());
                 events.push(Event::JobCancelled { tenant, subject, by: None, sent: None });
             }
@@ -319,14 +340,15 @@ impl Harness {
         let before = crash.map(|_| crate::memory::state_bytes(&self.engine));
         let tick = self.tick();
         let shadow = self.shadow(tick, &events);
-        let mut promised = Vec::new();
+        let mut notes = Notes::default();
         if let Some(watch) = &mut self.watch {
             watch.before(&self.engine);
         }
         let mut step = BatchStep::open(&mut self.engine, tick);
         for event in &events {
-            promised.extend(Checks::promised(event, step.state()));
-            step.handle_event(self.archive.complete(event.clone(), step.state()));
+            let event = self.archive.complete(event.clone(), step.state());
+            notes.event(&event, step.state());
+            step.handle_event(event);
         }
         let planned = step.plan();
         if let Some(watch) = &mut self.watch {
@@ -347,11 +369,12 @@ impl Harness {
             self.send_again(events);
             return self.recover(&before);
         }
-        self.check(&planned, promised);
+        self.check(&planned, notes);
         let Some(released) = self.append(planned) else {
             return Err(self.failure("the journal cannot be written".into()));
         };
         self.resumed = false;
+        self.own_nodes(&events);
         self.acknowledge(&events);
         if crash == Some(Crash::Unreleased) {
             self.report.unreleased += 1;
@@ -367,13 +390,13 @@ impl Harness {
     }
 
     /// Counts and checks a batch that is going to be durable.
-    fn check(&mut self, planned: &PlannedBatch, promised: Vec<(JobId, Span)>) {
+    fn check(&mut self, planned: &PlannedBatch, notes: Notes) {
         let batch = planned.batch();
         let gives_up = |d: &&Decision| matches!(d, Decision::GiveUp { .. });
         self.hung += batch.decisions.iter().filter(gives_up).count() as u64;
         self.report.taken_back += taken_back(batch);
         self.report.tally.batch(batch, planned.report());
-        self.checks.batch(planned, self.engine.state(), promised);
+        self.checks.batch(planned, self.engine.state(), notes, FAULTS_UNTIL);
     }
 
     /// Makes a batch durable, unless it is the one to be dropped. `None`: the journal could not be written.
@@ -414,7 +437,9 @@ impl Harness {
     /// What was not acknowledged to its source comes again. Events of the world are lost.
     fn send_again(&mut self, events: Vec<Event>) {
         for event in events.into_iter().rev() {
-            if matches!(event, Event::JobSubmitted(_) | Event::JobCancelled { .. } | Event::ServiceDemand { .. }) {
+            let asked =
+                matches!(event, Event::JobSubmitted(_) | Event::JobCancelled { .. } | Event::ServiceDemand { .. });
+            if asked || operators::is_said_again(&event) {
                 self.inputs.push_front(Input { at: self.now, event });
             }
         }
@@ -424,6 +449,17 @@ impl Harness {
         for event in events {
             if let Event::JobSubmitted(spec) = event {
                 self.checks.acknowledged(&spec.tenant, &spec.subject);
+            }
+        }
+    }
+
+    /// Nodes that nobody bought, and that the state takes in, are in the world too.
+    fn own_nodes(&mut self, events: &[Event]) {
+        for event in events {
+            let Event::OwnedNodeSeen(seen) = event else { continue };
+            let state = self.engine.state();
+            if let Some(node) = state.node_of(&seen.name) {
+                self.world.own(self.now, &seen.name, node.offering, state);
             }
         }
     }
@@ -567,6 +603,7 @@ impl Harness {
 
     /// At the end: everything is over, nothing is left, and the world agrees.
     fn finish(mut self) -> Result<SweepReport, SweepFailure> {
+        self.checks.end(self.engine.state());
         self.judge()?;
         let state = self.engine.state();
         let mut wrong = Vec::new();

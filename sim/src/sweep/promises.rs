@@ -41,24 +41,29 @@ pub(super) struct Promises {
 impl Promises {
     /// A batch is durable and applied.
     pub fn batch(&mut self, planned: &PlannedBatch, state: &State) {
-        let now = state.now();
         for decision in &planned.batch().decisions {
-            match decision {
-                Decision::Reject { job, reason: Reason::StartTooLate { within } } => {
-                    self.too_late(planned.job(state, *job), *within, state)
-                }
-                Decision::Requeue { job, not_before, .. } => {
-                    self.not_before.insert(*job, *not_before);
-                }
-                Decision::Reserve { job, until, .. } => self.reserved(*job, now, *until),
-                // What it waited for is over. Whether the nodes that it is booked on come is up to the cloud.
-                Decision::Book { job, .. } => _ = self.reserved.remove(job),
-                Decision::Start { job } => self.starts(*job, now),
-                _ => {}
-            }
+            let rejected = match decision {
+                Decision::Reject { job, .. } => planned.job(state, *job),
+                _ => None,
+            };
+            self.decision(decision, rejected, state);
         }
         for (_, reason) in &planned.report().waiting {
             self.waits(*reason, state);
+        }
+    }
+
+    /// One decision, with the row of a job that it rejects.
+    fn decision(&mut self, decision: &Decision, rejected: Option<(&Job, &JobSpec)>, state: &State) {
+        let now = state.now();
+        match decision {
+            Decision::Reject { reason: Reason::StartTooLate { within }, .. } => self.too_late(rejected, *within, state),
+            Decision::Requeue { job, not_before, .. } => _ = self.not_before.insert(*job, *not_before),
+            Decision::Reserve { job, until, .. } => self.reserved(*job, now, *until),
+            // What it waited for is over. Whether the nodes that it is booked on come is up to the cloud.
+            Decision::Book { job, .. } => _ = self.reserved.remove(job),
+            Decision::Start { job } => self.starts(*job, now),
+            _ => {}
         }
     }
 
@@ -132,4 +137,88 @@ impl Promises {
 /// The rule of a job's queue.
 pub(super) fn rule<'a>(state: &'a State, job: &Job) -> Option<&'a QueueRule> {
     state.queues().get(job.queue)?.rule.as_ref()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::broken::{Life, job, policy};
+    use super::*;
+    use forebay_kernel::ids::{Attempt, Seq};
+    use forebay_kernel::state::SharedSpec;
+
+    const JOB: JobId = JobId(0);
+
+    fn start(state: &State) -> Effect {
+        let workers = state.job(JOB).map(|(job, _)| job.places.clone()).unwrap_or_default();
+        let action = Action::Start { job: JOB, attempt: Attempt(1), workers, resume_from: Span::ZERO };
+        Effect { id: Seq(1), action }
+    }
+
+    #[test]
+    fn a_rejection_as_late_without_a_target_is_found() {
+        let state = Life::running(policy(), vec![job("a")]).state();
+        let mut promises = Promises::default();
+        let reject = Decision::Reject { job: JOB, reason: Reason::StartTooLate { within: Span::mins(1) } };
+        promises.decision(&reject, state.job(JOB), &state);
+        assert!(promises.found[0].contains("is rejected as late"), "{:?}", promises.found);
+    }
+
+    #[test]
+    fn a_start_before_its_time_is_found() {
+        let mut state = Life::running(policy(), vec![job("a")]).state();
+        let not_before = state.now + Span::secs(10);
+        for (later, count) in [(Span::secs(9), 1), (Span::secs(10), 0)] {
+            let mut promises = Promises::default();
+            promises.decision(&Decision::Requeue { job: JOB, reason: Reason::Reclaimed, not_before }, None, &state);
+            let now = state.now;
+            state.now = now + later;
+            promises.decision(&Decision::Start { job: JOB }, None, &state);
+            state.now = now;
+            assert_eq!(promises.found.len(), count, "{:?}", promises.found);
+        }
+    }
+
+    #[test]
+    fn places_that_are_kept_on_and_on_are_found() {
+        let mut state = Life::running(policy(), vec![job("a")]).state();
+        let mut promises = Promises::default();
+        for _ in 0..14 {
+            let until = state.now + Span::mins(61);
+            promises.decision(&Decision::Reserve { job: JOB, nodes: Vec::new(), until }, None, &state);
+            state.now = state.now + Span::mins(60);
+        }
+        assert!(promises.found[0].contains("has had places kept"), "{:?}", promises.found);
+    }
+
+    #[test]
+    fn a_wait_for_what_is_past_is_found() {
+        let state = Life::running(policy(), vec![job("a")]).state();
+        let mut promises = Promises::default();
+        promises.waits(Reason::WaitingByDesign { until: state.now + Span(1) }, &state);
+        assert_eq!(promises.found, [""; 0]);
+        promises.waits(Reason::WaitingByDesign { until: state.now }, &state);
+        assert!(promises.found[0].contains("waits for what is past"), "{:?}", promises.found);
+    }
+
+    #[test]
+    fn a_start_on_spot_of_what_never_goes_there_is_found() {
+        let mut state = Life::running(policy(), vec![job("a")]).state();
+        let node = state.job(JOB).and_then(|(job, _)| state.node(job.places[0].node)).unwrap();
+        assert_eq!(state.capacity_of(node), CapacityType::Spot, "spot comes first");
+        let mut promises = Promises::default();
+        promises.effect(&start(&state), &state);
+        assert_eq!(promises.found, [""; 0]);
+        state.specs[JOB] = SharedSpec::new(JobSpec { spot: false, ..job("a") });
+        promises.effect(&start(&state), &state);
+        assert!(promises.found[0].contains("starts on spot"), "{:?}", promises.found);
+    }
+
+    #[test]
+    fn a_gang_that_is_shrunk_to_nothing_is_found() {
+        let state = Life::running(policy(), vec![job("a")]).state();
+        let mut promises = Promises::default();
+        let action = Action::Shrink { job: JOB, attempt: Attempt(1), leave: vec![0], deadline: Timestamp::NEVER };
+        promises.effect(&Effect { id: Seq(1), action }, &state);
+        assert!(promises.found[0].contains("are to leave"), "{:?}", promises.found);
+    }
 }

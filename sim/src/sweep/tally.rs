@@ -3,6 +3,8 @@
 //! ```text
 //! named     a seed's policy or one of its jobs names the feature                  counted in seeds
 //! waits     a class waits for this reason             (the reasons' codes)         counted in passes
+//! why       a job was asked why it is where it is     (the reasons' codes)         counted in questions, one every five minutes
+//! starved   what still waited after three days        (the reasons' codes)         counted in jobs
 //! statuses  a status carries the reason               (the reasons' codes)         counted in statuses
 //! stops     runs were stopped, by cause                                           counted in decisions
 //! decides   other decisions                                                       counted in decisions
@@ -19,7 +21,9 @@ use forebay_kernel::effect::{Status, WorkerPlace};
 use forebay_kernel::event::Event;
 use forebay_kernel::journal::Batch;
 use forebay_kernel::policy::Policy;
+use forebay_kernel::reason::Reason;
 
+use super::reasons::{SAMPLES, met_within};
 use super::workload::{self, Workload};
 use crate::policies::features;
 
@@ -32,44 +36,17 @@ pub struct FeatureTally(BTreeMap<(List, &'static str), u64>);
 enum List {
     Named,
     Waits,
+    Why,
+    Starved,
     Statuses,
     Stops,
     Decides,
 }
 
-/// Reasons that a sweep of a few thousand seeds should meet, as what a class waits for or in a status.
-const REASONS: [&str; 30] = [
-    "AwaitingNodes",
-    "BackOff",
-    "Batched",
-    "Budget",
-    "BurstIsNoise",
-    "Ceiling",
-    "DeadlineUnreachable",
-    "ExceedsCeiling",
-    "ExceedsMaxQuota",
-    "ExitCode",
-    "Hurried",
-    "KeptForAnother",
-    "LaunchRefused",
-    "Lingering",
-    "MaxRun",
-    "Moved",
-    "NodeHung",
-    "NodeLost",
-    "NothingIdle",
-    "Overran",
-    "PreemptedBy",
-    "QuotaReclaimed",
-    "Reclaimed",
-    "ReservationDelayed",
-    "Reserved",
-    "StartTooLate",
-    "Stockout",
-    "TopologyUnsatisfied",
-    "WaitingByDesign",
-    "WaitingForQuota",
-];
+impl List {
+    const ALL: [List; 7] =
+        [List::Named, List::Waits, List::Why, List::Starved, List::Statuses, List::Stops, List::Decides];
+}
 
 impl FeatureTally {
     /// What a seed's policy and workload name.
@@ -80,6 +57,31 @@ impl FeatureTally {
         for (name, named) in workload::features::NAMED {
             self.count(List::Named, name, u64::from(work.specs().any(named)));
         }
+    }
+
+    /// What operators and the world around do beside it.
+    pub(super) fn operators(&mut self, named: impl Iterator<Item = &'static str>) {
+        for name in named {
+            self.count(List::Named, name, 1);
+        }
+    }
+
+    /// Why a job is where it is.
+    pub(super) fn why(&mut self, reason: Reason) {
+        self.count(List::Why, reason.code(), 1);
+    }
+
+    /// A job still waits after three days.
+    pub(super) fn starved(&mut self, reason: Option<Reason>) {
+        self.count(List::Starved, reason.map_or("no reason", Reason::code), 1);
+    }
+
+    /// Codes that so many seeds should have met, and have not: as what a class waits for, as the answer to why, or in a status.
+    pub(super) fn not_met(&self, seeds: u64) -> Vec<&'static str> {
+        let due = SAMPLES.iter().filter(|reason| met_within(reason).is_some_and(|needed| needed <= seeds));
+        let lists = [List::Waits, List::Why, List::Statuses];
+        let met = |code: &&str| lists.iter().any(|list| self.0.contains_key(&(*list, *code)));
+        due.map(|reason| reason.code()).filter(|code| !met(code)).collect()
     }
 
     /// A batch that was planned and written.
@@ -169,14 +171,12 @@ fn decides(decision: &Decision) -> [Option<&'static str>; 3] {
 
 impl fmt::Display for FeatureTally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for list in [List::Named, List::Waits, List::Statuses, List::Stops, List::Decides] {
+        for list in List::ALL {
             let counts = self.0.iter().filter(|((of, _), _)| *of == list);
             let title = format!("{list:?}").to_lowercase();
             wrapped(f, &title, counts.map(|((_, name), count)| format!("{name} {count}")))?;
         }
-        let met = |reason| [List::Waits, List::Statuses].iter().any(|list| self.0.contains_key(&(*list, reason)));
-        let unseen = REASONS.iter().filter(|reason| !met(**reason));
-        wrapped(f, "not met", unseen.map(|r| (*r).to_owned()))
+        wrapped(f, "not met", self.not_met(u64::MAX).into_iter().map(str::to_owned))
     }
 }
 

@@ -5,7 +5,7 @@
 //!                         market falls -> notice -> (120 s) gone
 //! ```
 //!
-//! Never: account limits, instances that fail on their own.
+//! Never: instances that fail on their own once they are ready.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use forebay_kernel::catalog::{CapacityType, Offering};
 use forebay_kernel::event::{Event, GoneWhy, LaunchError};
 use forebay_kernel::ids::{OfferingId, PurchaseId};
 use forebay_kernel::state::State;
-use forebay_kernel::units::{HOUR_MS, Mib, Rate, Span, Timestamp};
+use forebay_kernel::units::{HOUR_MS, Mib, MilliCpu, Rate, Span, Timestamp};
 
 use super::hash::{Draw, below, chance, draw, name};
 use super::{Due, World};
@@ -61,6 +61,17 @@ struct Sold {
     /// The price now, and when it was announced, if ever.
     price: (Option<Timestamp>, Rate),
     existing: u32,
+}
+
+/// What an instance has for work.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Room {
+    /// Whole GPUs.
+    pub gpus: u16,
+    /// Memory of each.
+    pub gpu_mem: Mib,
+    pub cpu: MilliCpu,
+    pub mem: Mib,
 }
 
 /// The cloud.
@@ -265,9 +276,10 @@ impl World {
         self.cloud.instances.get(ix).is_some_and(|i| i.ready && i.gone.is_none() && !i.ending)
     }
 
-    /// Whole GPUs of an instance, and the memory of each.
-    pub(super) fn gpus(&self, ix: usize) -> (u16, Mib) {
-        self.sold_of(ix).map_or((0, Mib(0)), |s| (s.offer.gpus, s.offer.gpu_mem))
+    /// What an instance has for work.
+    pub(super) fn room(&self, ix: usize) -> Room {
+        let of = |offer: &Offering| Room { gpus: offer.gpus, gpu_mem: offer.gpu_mem, cpu: offer.cpu, mem: offer.mem };
+        self.sold_of(ix).map_or_else(Room::default, |sold| of(&sold.offer))
     }
 
     /// Instances that exist, by launch.
@@ -329,10 +341,21 @@ impl World {
         let instance = Instance::new(format!("i-{id:016x}"), ask.purchase, ask.offering, at);
         let boot = self.boot(&instance.name, ask.offering);
         let ix = self.adopt(instance);
-        if let Some(boot) = boot {
-            self.agenda.at(at + boot, Due::Ready(ix));
+        match boot {
+            Some(boot) => self.agenda.at(at + boot, Due::Ready(ix)),
+            None => self.say_boot_failed(at, ix),
         }
         ix
+    }
+
+    /// The cloud may say of a boot that never ends that it has failed.
+    fn say_boot_failed(&mut self, at: Timestamp, ix: usize) {
+        let Some(instance) = self.cloud.instances.get(ix).map(|i| i.name.clone()) else { return };
+        let hash = name(&[&instance]);
+        if chance(draw(self.options.seed, Draw::BootFailed, hash, 0), self.options.boot_failed_permille) {
+            let after = Span(30_000 + below(draw(self.options.seed, Draw::BootFailed, hash, 1), 240_000));
+            self.agenda.report(at + after, Event::BootFailed { instance });
+        }
     }
 
     /// From launch to ready: as long as one of those that were measured, or the offering's time, 20 % shorter to 50 % longer. `None`: never.
@@ -362,6 +385,9 @@ impl World {
         }
         if refused(Draw::ServerError, self.options.server_error_permille) {
             return (0, Some(LaunchError::Server));
+        }
+        if let Some((_, _, error)) = self.options.account_refuses.iter().find(|(from, to, _)| *from <= at && at < *to) {
+            return (0, Some(*error));
         }
         let Some(sold) = self.cloud.sold.get(ask.offering.index()) else { return (0, Some(LaunchError::Config)) };
         let within = |list: &[(Timestamp, Timestamp)]| list.iter().any(|(from, to)| *from <= at && at < *to);

@@ -18,8 +18,9 @@ use forebay_kernel::ids::{Attempt, JobId};
 use forebay_kernel::job::Completion;
 use forebay_kernel::reconcile::{RunStatus, SETTLED, SeenRun};
 use forebay_kernel::state::State;
-use forebay_kernel::units::{GpuTime, Mib, MilliGpu, Span, Timestamp};
+use forebay_kernel::units::{GpuTime, Mib, MilliCpu, MilliGpu, Span, Timestamp};
 
+use super::cloud::Room;
 use super::hash::{Draw, below, chance, draw};
 use super::run::{Phase, Run, shrunk, stopped};
 use super::{Due, World};
@@ -56,7 +57,7 @@ pub(super) struct Cluster {
     alive: BTreeSet<(JobId, usize)>,
     ended: BTreeSet<(Timestamp, usize)>,
     on: BTreeMap<usize, BTreeSet<usize>>,
-    used: BTreeMap<usize, Vec<Gpu>>,
+    used: BTreeMap<usize, Used>,
     /// Slices in use: instance, GPU, slice.
     cut: BTreeSet<(usize, u64, u8)>,
     completions: BTreeMap<JobId, u32>,
@@ -90,6 +91,14 @@ impl IndexMut<usize> for Runs {
     fn index_mut(&mut self, ix: usize) -> &mut Run {
         self.rows.get_mut(&ix).unwrap_or_else(|| unreachable!("run {ix} is forgotten"))
     }
+}
+
+/// What workers use of an instance.
+#[derive(Clone, Debug, Default)]
+struct Used {
+    gpus: Vec<Gpu>,
+    cpu: MilliCpu,
+    mem: Mib,
 }
 
 /// What the jobs on one GPU use of it.
@@ -143,7 +152,7 @@ impl World {
         let whole = places.iter().all(|(instance, _)| instance.is_some());
         let mut run = Run::new(key, spec, truth, order.resume_from, &places);
         if whole {
-            self.check(order, &places, run.gpu_mem);
+            self.check(order, &places, &run);
         } else {
             // A gang is started whole or not at all: nothing of this one will be.
             run.workers.iter_mut().for_each(|w| (w.instance, w.alive, w.gone) = (None, false, true));
@@ -381,7 +390,7 @@ impl World {
     }
 
     /// The rules that a start must keep.
-    fn check(&mut self, order: &StartRequest<'_>, places: &[(Option<usize>, &WorkerPlace)], mem: Mib) {
+    fn check(&mut self, order: &StartRequest<'_>, places: &[(Option<usize>, &WorkerPlace)], run: &Run) {
         let (job, attempt) = (order.job, order.attempt);
         let mut others = self.cluster.alive.range((job, 0)..=(job, usize::MAX));
         if let Some((_, ix)) = others.find(|(_, ix)| self.cluster.runs[*ix].alive()) {
@@ -394,18 +403,27 @@ impl World {
         }
         for (instance, place) in places {
             let Some(instance) = *instance else { continue };
-            let (count, size) = self.gpus(instance);
+            let Room { gpus: count, gpu_mem: size, cpu, mem } = self.room(instance);
             if place.slice.is_some_and(|slice| !self.cluster.cut.insert((instance, place.gpus, slice))) {
                 self.violations.push(format!("{job} {attempt}: a slice is given out twice: {place:?}"));
             }
-            let used = self.cluster.used.entry(instance).or_insert_with(|| vec![Gpu::default(); usize::from(count)]);
+            let used = self.cluster.used.entry(instance).or_default();
+            used.gpus.resize(usize::from(count), Gpu::default());
+            let needs = run.needs(place.gpus);
+            used.cpu = MilliCpu(used.cpu.0.saturating_add(needs.cpu.0));
+            used.mem = Mib(used.mem.0.saturating_add(needs.mem.0));
+            if used.cpu > cpu || used.mem > mem {
+                let (node, all) = (place.node, (cpu.0, mem.0));
+                let held = (used.cpu.0, used.mem.0);
+                self.violations.push(format!("{job} {attempt}: {node} has CPU and memory {all:?}, given out {held:?}"));
+            }
             for nth in (0..64).filter(|nth| place.gpus >> nth & 1 == 1) {
-                let Some(gpu) = used.get_mut(nth) else {
+                let Some(gpu) = used.gpus.get_mut(nth) else {
                     self.violations.push(format!("{job} {attempt}: {} has no GPU {nth}", place.node));
                     continue;
                 };
                 gpu.share += share_of(place.share, place.slice);
-                gpu.mem = Mib(gpu.mem.0.saturating_add(mem.0));
+                gpu.mem = Mib(gpu.mem.0.saturating_add(run.gpu_mem.0));
                 if gpu.share > 1000 {
                     self.violations.push(format!("{job} {attempt}: GPU {nth} of {} is given out twice", place.node));
                 }
@@ -714,7 +732,10 @@ impl World {
         }
         let run = &self.cluster.runs[ix];
         if let Some(used) = self.cluster.used.get_mut(&instance) {
-            for (_, gpu) in used.iter_mut().enumerate().filter(|(nth, _)| gpus >> nth & 1 == 1) {
+            let needs = run.needs(gpus);
+            used.cpu = MilliCpu(used.cpu.0.saturating_sub(needs.cpu.0));
+            used.mem = Mib(used.mem.0.saturating_sub(needs.mem.0));
+            for (_, gpu) in used.gpus.iter_mut().enumerate().filter(|(nth, _)| gpus >> nth & 1 == 1) {
                 gpu.share = gpu.share.saturating_sub(share);
                 gpu.mem = Mib(gpu.mem.0.saturating_sub(run.gpu_mem.0));
             }

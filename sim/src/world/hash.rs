@@ -53,6 +53,8 @@ pub enum Draw {
     Rebalance = 22,
     /// Names that only have to differ: of calls, messages, fleets, launches.
     Id = 23,
+    /// Whether the cloud says of a boot that it has failed, and when.
+    BootFailed = 24,
 }
 
 /// What SplitMix64 adds to its state for each number.

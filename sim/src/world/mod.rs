@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::effect::{Action, Effect};
-use forebay_kernel::event::{Event, GoneWhy};
+use forebay_kernel::event::{Event, GoneWhy, LaunchError};
 use forebay_kernel::ids::{OfferingId, PurchaseId};
 use forebay_kernel::job::JobSpec;
 use forebay_kernel::policy::Policy;
@@ -63,6 +63,10 @@ pub struct WorldOptions {
     pub slow_boot_permille: u16,
     /// Boots that never end, in 1/1000.
     pub no_boot_permille: u16,
+    /// Boots that never end of which the cloud says so, in 1/1000.
+    pub boot_failed_permille: u16,
+    /// The account launches nothing in these intervals, and the cloud says why: a limit, credentials, another controller.
+    pub account_refuses: Vec<(Timestamp, Timestamp, LaunchError)>,
     /// Stops whose clean-up hangs until the deadline, in 1/1000.
     pub hang_permille: u16,
     /// Stops whose clean-up hangs until its node is gone, in 1/1000.
@@ -107,6 +111,8 @@ impl WorldOptions {
             server_error_permille: 0,
             slow_boot_permille: 0,
             no_boot_permille: 0,
+            boot_failed_permille: 0,
+            account_refuses: Vec::new(),
             hang_permille: 0,
             hang_for_ever_permille: 0,
             racks: 0,

@@ -5,9 +5,9 @@
 use forebay_kernel::effect::WorkerPlace;
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::{Attempt, JobId, NodeId};
-use forebay_kernel::job::{Checkpointing, Completion, Gang, JobSpec};
+use forebay_kernel::job::{Checkpointing, Completion, Gang, JobSpec, WorkerAsk};
 use forebay_kernel::reconcile::RunStatus;
-use forebay_kernel::units::{Mib, MilliGpu, Span, Timestamp};
+use forebay_kernel::units::{Mib, MilliCpu, MilliGpu, Span, Timestamp};
 
 use super::JobTruth;
 use super::hash::name;
@@ -46,6 +46,9 @@ pub(super) struct Run {
     pub asked: MilliGpu,
     /// Memory that each worker uses on each of its GPUs.
     pub gpu_mem: Mib,
+    /// CPU and memory that each worker uses, or, of a gang that spans nodes, what goes with each GPU.
+    each: WorkerAsk,
+    spans: bool,
     pub phase: Phase,
     pub truth: JobTruth,
     pub checkpoint: Option<Checkpointing>,
@@ -85,6 +88,13 @@ impl Run {
         } else {
             self.base
         }
+    }
+
+    /// CPU and memory of its worker with these GPUs.
+    pub fn needs(&self, gpus: u64) -> WorkerAsk {
+        let times = if self.spans { u64::from(gpus.count_ones()) } else { 1 };
+        let WorkerAsk { cpu, mem, .. } = self.each;
+        WorkerAsk { cpu: MilliCpu(cpu.0.saturating_mul(times)), mem: Mib(mem.0.saturating_mul(times)), ..self.each }
     }
 
     pub fn lingers(&self) -> bool {
@@ -144,11 +154,11 @@ impl Run {
             gone: instance.is_none(),
         });
         let share = places.iter().fold(MilliGpu(0), |sum, (_, place)| sum + place.gpu_share());
-        let (each, gpu_mem) = match &spec.gang {
-            Gang::Workers { each, .. } => (each.share, each.gpu_mem),
-            Gang::Spanning { per_gpu, .. } => (1000, per_gpu.gpu_mem),
+        let (each, most, spans) = match &spec.gang {
+            Gang::Workers { each, .. } => (*each, each.share, false),
+            Gang::Spanning { per_gpu, .. } => (*per_gpu, 1000, true),
         };
-        let asked = places.iter().map(|(_, place)| WorkerPlace { share: place.share.min(each), ..(*place).clone() });
+        let asked = places.iter().map(|(_, place)| WorkerPlace { share: place.share.min(most), ..(*place).clone() });
         let asked = asked.fold(MilliGpu(0), |sum, place| sum + place.gpu_share());
         Run {
             key,
@@ -156,7 +166,9 @@ impl Run {
             workers: workers.collect(),
             share,
             asked,
-            gpu_mem,
+            gpu_mem: each.gpu_mem,
+            each,
+            spans,
             phase: Phase::Starting,
             truth,
             checkpoint: spec.checkpoint,
@@ -181,6 +193,8 @@ impl Run {
             share: MilliGpu(0),
             asked: MilliGpu(0),
             gpu_mem: Mib(0),
+            each: WorkerAsk::default(),
+            spans: false,
             phase: Phase::Ended(RunStatus::Dead),
             truth: JobTruth::lasting(Span::ZERO),
             checkpoint: None,

@@ -6,7 +6,7 @@ use forebay_kernel::event::{Event, GoneWhy, LaunchError, Tick};
 use forebay_kernel::ids::{Attempt, JobId, NodeId, OfferingId, PurchaseId, Seq};
 use forebay_kernel::job::{Completion, Gang, JobSpec, WorkerAsk};
 use forebay_kernel::reconcile::RunStatus;
-use forebay_kernel::units::{Span, Timestamp};
+use forebay_kernel::units::{Mib, MilliCpu, Span, Timestamp};
 
 use super::{JobTruth, World, WorldOptions, spot_pairs};
 use crate::convert::{Assumptions, Converter, TENANT};
@@ -331,4 +331,30 @@ fn gpus_given_out_twice_and_two_attempts_at_once_are_found() {
     for part in ["while a worker of attempt-1 is alive", "given out twice", "resumes from 5s, saved is 0s"] {
         assert!(found.contains(part), "{found}");
     }
+}
+
+#[test]
+fn cpu_and_memory_given_out_twice_are_found() {
+    let mut pair = Pair::new(|_| {});
+    let (mut spec, _) = Converter::new(&policies::spot_first(), Assumptions::default()).job(&row(4000));
+    let (Gang::Workers { each, .. } | Gang::Spanning { per_gpu: each, .. }) = &mut spec.gang;
+    (each.cpu, each.mem) = (MilliCpu(3000), Mib(1000));
+    let _ = pair.run_spec(spec, lasting(4000), |e| matches!(e, Event::RunStarted { .. }));
+    assert_eq!(pair.world.violations(), [""; 0]);
+    let place = pair.engine.state().job(JobId(0)).map(|(job, _)| job.places[0].clone());
+    let workers = vec![place.expect("it runs")];
+    let node = pair.engine.state().node(workers[0].node).expect("it is there");
+    let room = &pair.engine.state().offerings()[node.offering.index()].offer;
+    // So often that it is more than any node has.
+    for attempt in 2..=2 + u32::try_from(room.cpu.0 / 3000).expect("no node is so large") {
+        let action = Action::Start {
+            job: JobId(0),
+            attempt: Attempt(attempt),
+            workers: workers.clone(),
+            resume_from: Span::ZERO,
+        };
+        pair.world.act(pair.now, &Effect { id: Seq(99), action }, pair.engine.state());
+    }
+    let found = pair.world.violations().join("; ");
+    assert!(found.contains("has CPU and memory"), "{found}");
 }

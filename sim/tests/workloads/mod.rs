@@ -1,18 +1,39 @@
 //! Where the tests find real traces: a folder `shared/traces` beside a parent of this crate; without it, made-up ones.
-//! It never fetches anything, and names which of the two a test used.
+//! It names which of the two a test used, and never fetches anything. Where the folder is there, so is every file that a test names.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The path of a real trace, if the folder is there.
 #[allow(dead_code, reason = "each test file uses its part of this module")]
 pub fn real(name: &str) -> Option<PathBuf> {
     let here = std::env::current_dir().unwrap_or_default();
-    let found = here.ancestors().map(|up| up.join("shared/traces").join(name)).find(|p| p.is_file());
-    match &found {
+    let folder = here.ancestors().map(|up| up.join("shared/traces")).find(|path| path.is_dir());
+    let path = in_folder(folder.as_deref(), name);
+    match &path {
         Some(path) => println!("real data: {}", path.display()),
-        None => println!("{name} is not here: generated data instead"),
+        None => println!("shared/traces is not here: generated data instead of {name}"),
     }
-    found
+    path
+}
+
+/// The file of that name in the folder, if that is there.
+#[allow(dead_code, reason = "likewise")]
+pub fn in_folder(folder: Option<&Path>, name: &str) -> Option<PathBuf> {
+    let path = folder?.join(name);
+    assert!(path.is_file(), "{}: the folder is there, and this file is not: mend its name", path.display());
+    Some(path)
+}
+
+/// A real file, else one of the same name with this content, for as long as the guard lives.
+#[allow(dead_code, reason = "likewise")]
+pub fn real_or(name: &str, made: impl FnOnce() -> String) -> (Option<tempfile::TempDir>, PathBuf) {
+    match real(name) {
+        Some(path) => (None, path),
+        None => {
+            let (folder, path) = file(name, made());
+            (Some(folder), path)
+        }
+    }
 }
 
 /// Jobs as a normalized CSV.

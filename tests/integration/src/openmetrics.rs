@@ -1,12 +1,15 @@
 //! A strict reader of OpenMetrics text, written from its specification: it refuses what any scraper might refuse.
 //!
-//! Never: skips a line. Of the types it knows those that Forebay has: counters, gauges and infos.
+//! Never: skips a line. Of the types it knows those that Forebay has: counters, gauges, histograms and infos.
 
 use crate::Server;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Asks for it, as Prometheus does.
 const ACCEPT: (&str, &str) = ("accept", "application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1");
+
+/// What a point of a histogram is has the place of a label.
+pub const PART: &str = "__part__";
 
 /// Names with values, in the order of the text.
 pub type LabelSet = BTreeMap<String, String>;
@@ -21,7 +24,7 @@ pub struct Exposition {
 /// One family.
 #[derive(Debug, Default)]
 pub struct MetricFamily {
-    /// `counter`, `gauge` or `info`.
+    /// `counter`, `gauge`, `histogram` or `info`.
     pub kind: String,
     /// For people.
     pub help: String,
@@ -34,7 +37,7 @@ pub struct MetricFamily {
 /// One point.
 #[derive(Debug)]
 pub struct Point {
-    /// Which.
+    /// Which. Of a histogram [`PART`] says what it is: `bucket`, `sum` or `count`.
     pub labels: LabelSet,
     /// Its value.
     pub value: f64,
@@ -107,7 +110,7 @@ impl Exposition {
         }
         match what {
             "HELP" if family.help.is_empty() && !rest.contains(['\\', '"']) => rest.clone_into(&mut family.help),
-            "TYPE" if family.kind.is_empty() && ["counter", "gauge", "info"].contains(&rest) => {
+            "TYPE" if family.kind.is_empty() && ["counter", "gauge", "histogram", "info"].contains(&rest) => {
                 rest.clone_into(&mut family.kind);
             }
             "UNIT" if family.unit.is_none() && name.ends_with(&format!("_{rest}")) => {
@@ -123,15 +126,16 @@ impl Exposition {
         let (name, rest) = line.split_at(at);
         is_name(name, true)?;
         let family = self.families.get_mut(current).ok_or("it comes before its TYPE")?;
-        let suffix = match family.kind.as_str() {
-            "counter" => "_total",
-            "info" => "_info",
-            _ => "",
+        let suffixes: &[&str] = match family.kind.as_str() {
+            "counter" => &["_total"],
+            "info" => &["_info"],
+            "histogram" => &["_bucket", "_sum", "_count"],
+            _ => &[""],
         };
-        if name != format!("{current}{suffix}") {
+        let Some(suffix) = name.strip_prefix(current).filter(|suffix| suffixes.contains(suffix)) else {
             return Err(format!("a {} of `{current}` is not named so", family.kind));
-        }
-        let (labels, rest) = if rest.starts_with('{') { labels(rest)? } else { (LabelSet::new(), rest) };
+        };
+        let (mut labels, rest) = if rest.starts_with('{') { labels(rest)? } else { (LabelSet::new(), rest) };
         let (value, exemplar) = match rest.split_once(" # ") {
             Some((value, exemplar)) => (value, Some(exemplar)),
             None => (rest, None),
@@ -139,6 +143,12 @@ impl Exposition {
         let value = number(value.strip_prefix(' ').ok_or("one space goes before the value")?)?;
         if family.kind == "counter" && value < 0.0 || family.kind == "info" && value != 1.0 {
             return Err(format!("{value} is no value of a {}", family.kind));
+        }
+        if family.kind == "histogram" {
+            if value < 0.0 || labels.contains_key("le") != (suffix == "_bucket") {
+                return Err("a histogram is never below zero, and its buckets have `le`".to_owned());
+            }
+            labels.insert(PART.to_owned(), suffix.trim_start_matches('_').to_owned());
         }
         let exemplar = match exemplar {
             Some(_) if family.kind != "counter" => return Err("only counters have exemplars".to_owned()),
@@ -233,6 +243,19 @@ mod tests {
         let point = read.point("a_usd", &[("x", "\\ \" \n}"), ("y", "")]).expect("a point");
         let job = LabelSet::from([("job".to_owned(), "1".to_owned())]);
         assert_eq!((point.value, point.exemplar.as_ref()), (2.0, Some(&(job, 1.0, Some(3.5)))));
+    }
+
+    #[test]
+    fn a_histogram_is_read_by_its_parts() {
+        let head = "# HELP h Help.\n# TYPE h histogram\n";
+        let points =
+            "h_sum{x=\"1\"} 2.5\nh_count{x=\"1\"} 2\nh_bucket{le=\"1.0\",x=\"1\"} 1\nh_bucket{le=\"+Inf\",x=\"1\"} 2\n";
+        let read = Exposition::parse(&format!("{head}{points}# EOF\n")).expect("reads");
+        assert_eq!(read.value("h", &[("x", "1"), (PART, "count")]), Some(2.0));
+        assert_eq!(read.value("h", &[("x", "1"), (PART, "bucket"), ("le", "1.0")]), Some(1.0));
+        for wrong in ["h 1", "h_total 1", "h_bucket 1", "h_sum{le=\"1.0\"} 1", "h_count -1"] {
+            assert!(Exposition::parse(&format!("{head}{wrong}\n# EOF\n")).is_err(), "{wrong}");
+        }
     }
 
     #[test]

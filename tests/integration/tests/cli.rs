@@ -162,7 +162,7 @@ fn a_journal_of_a_newer_version_or_of_noise_is_refused() {
 }
 
 /// What `simulate --json` promises.
-const KEYS: [&str; 34] = [
+const KEYS: [&str; 35] = [
     "jobs",
     "completed",
     "failed",
@@ -190,6 +190,7 @@ const KEYS: [&str; 34] = [
     "times_at_zero",
     "nodes_peak",
     "nodes_at_end",
+    "nodes_kept_ready",
     "ceiling_violations",
     "quota_violations",
     "gang_violations",

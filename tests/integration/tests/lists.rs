@@ -21,6 +21,37 @@ fn submission(subject: &str) -> Value {
         "gang": { "each": { "gpus": 1 } }, "labels": { "team": "vision" }, "simulation": { "durationS": 36_000 } } })
 }
 
+/// What a server says to the requests that come, one after the other, by a part of their first lines. `None`: it closes the connection.
+type Script = Vec<(&'static str, Option<(u16, Value)>)>;
+
+/// The address of a server that answers as a script says. Whatever else is asked gets a final no, so that nobody asks again.
+fn scripted(script: Script) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("its address"));
+    let mut script = script.into_iter();
+    std::thread::spawn(move || {
+        while let Ok((asked, _)) = listener.accept() {
+            let request = BufReader::new(&asked).lines().map_while(Result::ok).take_while(|line| !line.is_empty());
+            let first = request.collect::<Vec<_>>().into_iter().next().unwrap_or_default();
+            let (status, body) = match script.next() {
+                Some((part, Some(answer))) if first.contains(part) => answer,
+                Some((part, None)) if first.contains(part) => continue,
+                other => (404, no(&format!("not in the script: {first}, but {other:?}"))),
+            };
+            let body = body.to_string();
+            let head = format!("HTTP/1.1 {status} Said\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+            // Who asked may be gone.
+            let _ = (&asked).write_all(format!("{head}{body}").as_bytes());
+        }
+    });
+    url
+}
+
+/// An error as a Forebay answers it.
+fn no(message: &str) -> Value {
+    json!({ "error": { "code": "No", "message": message, "remedy": "mend it" } })
+}
+
 /// A command that goes on until it is ended, and is ended when dropped.
 struct Going {
     child: Child,
@@ -93,6 +124,54 @@ fn a_list_is_watched_until_nobody_reads_it() {
     watch.ends_unread();
     let busy = server.ask(folder.path(), &["jobs", "--watch=10ms"]);
     assert_eq!((busy.code, busy.err.contains("at least 1s")), (2, true), "{busy:?}");
+}
+
+#[test]
+fn a_list_is_watched_through_a_lost_connection_until_an_answer_is_final() {
+    let folder = folder();
+    let queues = || Some((200, json!({ "now_s": 1, "queues": [] })));
+    let asked = "GET /v1/queues ";
+    let url =
+        scripted(vec![(asked, queues()), (asked, None), (asked, queues()), (asked, Some((401, no("who is it"))))]);
+    let said = run(folder.path(), &["queues", "--watch=1s", "--server", &url]);
+    assert_eq!((said.code, said.out.matches("no queues yet").count()), (2, 2), "{said:?}");
+    for part in ["is lost (", "trying again", "connected again", "who is it: mend it"] {
+        assert_eq!(said.err.matches(part).count(), 1, "`{part}` is said once: {said:?}");
+    }
+    let nobody = run(folder.path(), &["queues", "--watch", "--server", "http://127.0.0.1:9"]);
+    assert_eq!(nobody.code, 6, "who was never answered has a wrong address: {nobody:?}");
+}
+
+#[test]
+fn logs_are_followed_through_lost_connections_and_attempts_without_a_lost_or_doubled_line() {
+    let folder = folder();
+    let job = |attempt: u32, terminal: bool| {
+        let phase = if terminal { "completed" } else { "running" };
+        let job = json!({ "now_s": 1, "terminal": terminal, "job": "job-1", "queue": "q", "phase": phase, "gpus": 1, "attempt": attempt });
+        ("GET /v1/jobs/train ", Some((200, job)))
+    };
+    let (first, second) = ("/v1/jobs/train/logs?tail=10000&attempt=1 ", "/v1/jobs/train/logs?tail=10000&attempt=2 ");
+    let printed = |attempt: u32, text: &str| {
+        let log = json!({ "worker": 0, "source": "live", "text": text, "truncated": false });
+        Some((200, json!({ "job": "job-1", "attempt": attempt, "workers": [log] })))
+    };
+    let url = scripted(vec![
+        job(1, false),
+        (first, printed(1, "a\nb\nhal")),
+        ("GET /v1/jobs/train ", None),
+        // Meanwhile it was stopped and started again.
+        job(2, false),
+        (first, printed(1, "a\nb\nhalf\nc")),
+        (second, printed(2, "x\n")),
+        job(2, true),
+        (second, None),
+        job(2, true),
+        (second, printed(2, "x\ny")),
+    ]);
+    let said = run(folder.path(), &["logs", "train", "--follow", "--server", &url]);
+    assert_eq!((said.code, said.out.as_str()), (0, "a\nb\nhalf\nc\nx\ny\n"), "{said:?}");
+    assert_eq!(said.err.matches("trying again").count(), 2, "{said:?}");
+    assert!(said.err.contains("attempt 2"), "{said:?}");
 }
 
 #[test]
@@ -189,6 +268,44 @@ fn types_are_those_of_the_catalogue_and_a_simulation_pays_their_prices() {
     let shipped = root().join("crates/catalog/data/catalog.csv");
     let listed = run(folder.path(), &["types", "--catalog", shipped.to_str().expect("text"), "--json"]);
     assert_eq!(listed.json(), run(folder.path(), &["types", "--json"]).json());
+}
+
+#[test]
+fn a_policy_of_types_of_ones_own_is_checked_planned_and_compared() {
+    let folder = folder();
+    let catalogue = "instance_type,gpu_model,gpus,gpu_mem_mib,vcpu,mem_mib,on_demand_usd_per_hour,spot_permille_of_on_demand,boot_s\n\
+                     big.1x,h100,1,81920,16,131072,3,300,60\n";
+    let policy = "apiVersion: forebay/v1\nkind: Policy\nmetadata: {name: one}\ntiers:\n  only: {priority: 1, buys: on-demand}\n\
+                  undeclaredQueues: {under: shared}\nqueues:\n  shared: {tier: only, pools: [p]}\n\
+                  pools:\n  p: {instanceTypes: [big.1x], ceiling: {nodes: 2}}\nlimits: {nodes: 2}\n";
+    let state = json!({ "apiVersion": "forebay/v1", "kind": "State", "now_s": 600,
+        "jobs": [{ "job": "a", "queue": "shared", "gpus": 1, "phase": "queued" }] });
+    for (name, text) in [("ours.csv", catalogue), ("p.yaml", policy), ("s.json", &state.to_string())] {
+        std::fs::write(folder.path().join(name), text).expect("writes");
+    }
+    let commands = [
+        &["check", "p.yaml"][..],
+        &["check", "p.yaml", "--explain"],
+        &["plan", "--policy", "p.yaml", "--state", "s.json"],
+        &["policy", "diff", "p.yaml", "p.yaml"],
+    ];
+    for command in commands {
+        let without = run(folder.path(), command);
+        assert!(without.code == 2 && without.err.contains("big.1x"), "{command:?}: {without:?}");
+        let with = run(folder.path(), &[command, &["--catalog", "ours.csv"]].concat());
+        assert_eq!(with.code, 0, "{command:?}: {with:?}");
+        let nowhere = run(folder.path(), &[command, &["--catalog", "nowhere.csv"]].concat());
+        assert!(nowhere.code == 2 && nowhere.err.contains("nowhere.csv"), "{command:?}: {nowhere:?}");
+    }
+    let planned = run(folder.path(), &[commands[2], &["--catalog", "ours.csv"]].concat());
+    assert!(planned.out.contains("big.1x"), "{planned:?}");
+    let server = Server::start(folder.path(), &["--data", "d"]);
+    assert_eq!(server.ask(folder.path(), &["state", "export", "--out", "export.json"]).code, 0);
+    let unused = run(folder.path(), &["plan", "--state", "export.json", "--catalog", "ours.csv"]);
+    assert!(
+        unused.code == 2 && unused.err.contains("--catalog ours.csv: ") && unused.err.contains("leave it out"),
+        "{unused:?}"
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `GET /metrics` from outside: a preempted job with its exemplar, hostile names, what a team sees, and that every line is OpenMetrics.
 
-use forebay_integration::openmetrics::{Exposition, LabelSet};
+use forebay_integration::openmetrics::{Exposition, LabelSet, PART};
 use forebay_integration::teams::{ask, fast, prepared, secret, start, submission, submit, write};
 use forebay_integration::{Server, root, until};
 use serde_json::{Value, json};
@@ -81,6 +81,11 @@ fn a_preempted_job_is_counted_under_its_queue_and_is_the_exemplar() {
     assert_eq!(running.value("forebay_queue_jobs", &[("queue", HOSTILE), ("state", "running")]), Some(1.0));
     assert_eq!(running.value("forebay_queue_jobs", &[("queue", "urgent"), ("state", "waiting")]), Some(0.0));
     queues_add_up(&running);
+    let started = || match metrics(&server).value("forebay_start_wait_seconds", &[("tier", "low"), (PART, "count")]) {
+        Some(2.0) => Ok(()),
+        starts => Err(format!("{starts:?}")),
+    };
+    until("both first starts are counted", SOON, started);
 
     // Whoever waits is counted with the reason.
     posted(&server, &submission("waits", "rest", 60));
@@ -189,10 +194,20 @@ fn a_reader_sees_its_own_queues_and_no_sources_and_monitoring_everything() {
     let server = start(folder.path(), &[]);
     submit(&server, "team-a", &submission("x", "a", 36_000));
     let all = metrics_of(&server, "scraper");
-    for family in ["forebay_jobs", "forebay_statuses", "forebay_source_up", "forebay_events", "forebay_nodes"] {
+    for family in [
+        "forebay_jobs",
+        "forebay_statuses",
+        "forebay_source_up",
+        "forebay_events",
+        "forebay_nodes",
+        "forebay_start_wait_seconds",
+        "forebay_statuses_by_kind",
+        "forebay_journal_commit_seconds",
+    ] {
         let own = metrics_of(&server, "team-a");
         assert!(all.families.contains_key(family), "{family}");
         assert_eq!(own.families.contains_key(family), family == "forebay_nodes", "{family}");
+        assert!(own.families.contains_key("forebay_start_target_jobs"), "{own:?}");
         assert!(
             !own.families.contains_key("forebay_queue_spend_usd") && !own.families.contains_key("forebay_jobs_waiting")
         );

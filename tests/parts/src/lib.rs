@@ -1,6 +1,6 @@
 //! The real servers that tests run against: Apache Kafka, LocalStack and Kubernetes' control plane. Installed once into a cache, started on
-//! free loopback ports, restarted where they were, and ended with whoever started them. Beside them cfn-lint, focus-validator, cargo-deny, cargo-cyclonedx and Helm,
-//! which are commands, and a stand-in for NVIDIA's library, for machines without a GPU.
+//! free loopback ports, restarted where they were, and ended with whoever started them. Beside them Prometheus, cfn-lint, focus-validator, cargo-deny, cargo-cyclonedx,
+//! Helm and promtool, which are commands, and a stand-in for NVIDIA's library, for machines without a GPU.
 //!
 //! ```text
 //! pins (pom.xml, requirements.txt, go.mod) -> install -> cache folder -> start -> a port on 127.0.0.1 -> stop | kill | restart
@@ -37,6 +37,7 @@ mod kubernetes;
 mod localstack;
 mod nvml;
 mod ports;
+mod prometheus;
 mod random;
 mod repeating;
 mod secure;
@@ -57,5 +58,6 @@ pub use kubernetes::{KWOK_STAGES, Kubernetes, KubernetesOptions, KwokOptions, No
 pub use localstack::{LocalStack, LocalStackOptions};
 pub use nvml::NvmlStub;
 pub use ports::free_port;
+pub use prometheus::{Prometheus, Promtool};
 pub use repeating::RepeatingThread;
 pub use secure::Secure;

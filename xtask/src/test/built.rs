@@ -27,6 +27,8 @@ pub struct Binary {
     program: Option<PathBuf>,
     /// Its package's folder, in which it runs.
     folder: PathBuf,
+    /// Whether it is a file of tests, which must have some; a library or a program may have none.
+    pub is_test_file: bool,
 }
 
 /// What one build made.
@@ -72,7 +74,7 @@ impl Built {
             let program = self.programs.iter().find(|(its, _)| *its == source).map(|(_, program)| program.clone());
             let within = target.source.strip_prefix(package.folder()).unwrap_or(&target.source);
             let name = format!("{} ({})", target.name.replace('-', "_"), within.trim_start_matches('/'));
-            Binary { name, program, folder: folder.clone() }
+            Binary { name, program, folder: folder.clone(), is_test_file: target.is_test_file() }
         });
         binaries.collect()
     }
@@ -113,7 +115,8 @@ mod tests {
 
     #[test]
     fn a_binary_that_was_not_built_fails_by_its_name() {
-        let binary = Binary { name: "engine (tests/engine/main.rs)".into(), program: None, folder: "/w".into() };
+        let name = "engine (tests/engine/main.rs)".to_owned();
+        let binary = Binary { name, program: None, folder: "/w".into(), is_test_file: true };
         let error = binary.command().unwrap_err().message;
         assert_eq!(error, "engine (tests/engine/main.rs) was not built; the section `build` has the compiler's error");
     }

@@ -24,7 +24,7 @@ use std::time::Instant;
 use clap::builder::PossibleValuesParser;
 use forebay_parts::{CargoDeny, CfnLint, Chromium, FocusValidator, Helm, Kafka, Kubernetes, LocalStack};
 
-use self::built::Built;
+use self::built::{Binary, Built};
 use self::report::{SectionRun, TestReport};
 use self::sections::{EC2, FROM_OUTSIDE, KUBE, Kind, PEOPLE, SECTIONS, Section};
 use self::tally::{Part, TestParts, plain};
@@ -40,20 +40,71 @@ const SWEEP_SEEDS: u64 = 100;
 /// Tests of an adapter at a time: they wait for a broker more than they work. By themselves they run as many as there are cores.
 const WAITING: &str = "8";
 
-/// A section whose tests have a full run, which prints its counts, its package, and the variables that say how many.
-type FullRun = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
+/// A section whose tests have a full run, which prints its counts.
+struct FullRun {
+    section: &'static str,
+    /// How many, by package.
+    counts: &'static [FullCounts],
+    /// The test that takes too long for every run, and is ignored there.
+    ignored: Option<LongTest>,
+}
+
+/// The variables that say how many the tests of a package are to try.
+struct FullCounts {
+    package: &'static str,
+    variables: &'static [(&'static str, &'static str)],
+}
+
+/// A test that is ignored in every run but a full one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LongTest {
+    package: &'static str,
+    /// The test binary.
+    target: &'static str,
+    name: &'static str,
+}
 
 /// Of engine, random states that brute force looks at, instead of 2,000, streams of jobs, instead of 100, and states in which queues take from
 /// each other, instead of 10,000; of sim, pairs of traces, instead of 100, and waits whose start is estimated; of people, slips of each kind of
-/// file, instead of 100, and reloads.
-const FULL: [FullRun; 3] = [
-    (
-        "engine",
-        "forebay-engine",
-        &[("FOREBAY_STATES", "100000"), ("FOREBAY_STREAMS", "2000"), ("FOREBAY_STARTS", "100000")],
-    ),
-    ("sim", "forebay-sim", &[("FOREBAY_PAIRS", "2000"), ("FOREBAY_WAITS", "500")]),
-    ("people", "forebay", &[("FOREBAY_SLIPS", "4000"), ("FOREBAY_RELOADS", "200")]),
+/// file, instead of 100, reloads, positions at which bills are compared, rows of each trace that is billed, and clouds under which the past is
+/// played again.
+const FULL: &[FullRun] = &[
+    FullRun {
+        section: "engine",
+        counts: &[FullCounts {
+            package: "forebay-engine",
+            variables: &[("FOREBAY_STATES", "100000"), ("FOREBAY_STREAMS", "2000"), ("FOREBAY_STARTS", "100000")],
+        }],
+        ignored: Some(LongTest { package: "forebay-engine", target: "engine", name: "every_sabotage_is_caught" }),
+    },
+    FullRun {
+        section: "sim",
+        counts: &[FullCounts {
+            package: "forebay-sim",
+            variables: &[("FOREBAY_PAIRS", "2000"), ("FOREBAY_WAITS", "500")],
+        }],
+        ignored: None,
+    },
+    FullRun {
+        section: "people",
+        counts: &[
+            FullCounts { package: "forebay-sim", variables: &[("FOREBAY_WAITS", "500")] },
+            FullCounts {
+                package: "forebay",
+                variables: &[
+                    ("FOREBAY_SLIPS", "4000"),
+                    ("FOREBAY_RELOADS", "200"),
+                    ("FOREBAY_BILL_SAMPLES", "1000"),
+                    ("FOREBAY_BILL_ROWS", "100000"),
+                ],
+            },
+            FullCounts {
+                package: FROM_OUTSIDE,
+                variables: &[("FOREBAY_RELOADS", "200"), ("FOREBAY_PAST_SEEDS", "12")],
+            },
+        ],
+        ignored: None,
+    },
 ];
 
 /// Every section.
@@ -72,8 +123,8 @@ pub struct TestArgs {
     #[arg(long, value_name = "SECTIONS", value_delimiter = ',', value_parser = names())]
     skip: Vec<String>,
     /// Of engine: 100,000 random states against brute force instead of 2,000, 2,000 streams instead of 100, 100,000 states in which queues
-    /// take from each other instead of 10,000; of sim: 2,000 pairs of traces instead of 100, and 500 waits; of people: 4,000 slips in each
-    /// kind of file instead of 100, 200 reloads, and these waits. With the counts
+    /// take from each other instead of 10,000, and each sabotage of the rules, which has to be caught; of sim: 2,000 pairs of traces instead of
+    /// 100, and 500 waits; of people: 4,000 slips in each kind of file instead of 100, 200 reloads, and these waits. With the counts
     #[arg(long, requires = "section")]
     full: bool,
     /// Passed to each test binary as it is: a part of a test's name, --nocapture
@@ -111,6 +162,35 @@ impl TestArgs {
         words.join(" ")
     }
 
+    /// The full run that was asked for.
+    fn full_run(&self) -> Option<&'static FullRun> {
+        FULL.iter().find(|full| self.full && full.section == self.section)
+    }
+
+    /// The variables of a full run that the tests of this package read.
+    fn counts(&self, package: &str) -> &'static [(&'static str, &'static str)] {
+        let counts = self.full_run().and_then(|full| full.counts.iter().find(|counts| counts.package == package));
+        counts.map(|counts| counts.variables).unwrap_or_default()
+    }
+
+    /// The ignored test that a full run has too, unless a filter asks for others.
+    fn ignored(&self) -> Option<LongTest> {
+        let asked =
+            |test: &LongTest| self.filter().is_none_or(|filter| filter.iter().any(|part| test.name.contains(part)));
+        self.full_run().and_then(|full| full.ignored).filter(asked)
+    }
+
+    /// What was asked for by a part of its name: the words that are no options. `None`: every test.
+    fn filter(&self) -> Option<Vec<&str>> {
+        let words: Vec<&str> = self.extra.iter().map(String::as_str).filter(|word| !word.starts_with('-')).collect();
+        (!words.is_empty()).then_some(words)
+    }
+
+    /// Whether tests are run, and not only listed.
+    fn runs_tests(&self) -> bool {
+        !self.extra.iter().any(|word| word == "--list")
+    }
+
     /// What the test binaries get. A part that is asked for by name and a full run show their figures.
     fn extra(&self) -> Vec<String> {
         let figures = (self.part.is_some() || self.full).then(|| "--nocapture".to_owned());
@@ -123,7 +203,7 @@ pub fn run(workspace: &Workspace, args: &TestArgs) -> Result<(), ChoreFailure> {
     if args.part.is_some() && args.section != "integration" {
         return Err(ChoreFailure::new("only `integration` has parts: cargo xtask test integration sources"));
     }
-    if args.full && !FULL.iter().any(|(section, ..)| *section == args.section) {
+    if args.full && args.full_run().is_none() {
         return Err(ChoreFailure::new(
             "only `engine`, `sim` and `people` have a full run: cargo xtask test engine --full",
         ));
@@ -150,6 +230,9 @@ pub fn run(workspace: &Workspace, args: &TestArgs) -> Result<(), ChoreFailure> {
         }
         report.add(section, run, begun.elapsed(), filtered);
     }
+    if args.runs_tests() {
+        report.require_a_test(&args.extra.join(" "));
+    }
     print!("{}", report.text(|section, test| args.repeat(section, test)));
     if report.failed() { Err(ChoreFailure::already_printed()) } else { Ok(()) }
 }
@@ -169,7 +252,10 @@ impl Suite<'_> {
         let workspace = self.workspace;
         let all = section.packages;
         match section.kind {
-            Kind::Packages => self.test(all, run),
+            Kind::Packages => {
+                self.test(all, run);
+                self.test_ignored(run);
+            }
             Kind::Tidy => {
                 step(run, "tidy", || tidy::run(workspace));
                 self.test(all, run);
@@ -266,9 +352,17 @@ impl Suite<'_> {
                 let Some(mut command) = attempt(run, binary.command()) else { continue };
                 self.set_environment(&mut command, &package.name);
                 command.args(self.args.extra());
-                self.read_tests(command, Some(&binary.name), run);
+                self.read_tests(command, Some(&binary), run);
             }
         }
+    }
+
+    /// Runs the test that takes too long for every run, where a full one was asked for.
+    fn test_ignored(&self, run: &mut SectionRun) {
+        let Some(test) = self.args.ignored() else { return };
+        let mut command = cargo(self.workspace.root());
+        command.args(["test", "-p", test.package, "--test", test.target, "--", "--ignored", test.name, "--nocapture"]);
+        self.read_tests(command, None, run);
     }
 
     /// Builds and tests these packages by one `cargo test`.
@@ -293,22 +387,24 @@ impl Suite<'_> {
             command.env("FOREBAY_BIN", self.workspace.debug("forebay"));
         } else if Section::named("integration").is_some_and(|section| section.packages.contains(&package)) {
             command.env("RUST_TEST_THREADS", WAITING);
-        } else if let Some((.., counts)) = FULL.iter().find(|(_, of, _)| *of == package && self.args.full) {
-            command.envs(counts.iter().copied());
         }
+        command.envs(self.args.counts(package).iter().copied());
     }
 
-    /// Runs a command that runs tests, and counts them. `name` is that of its one test binary; else cargo names several.
-    fn read_tests(&self, mut command: Command, name: Option<&str>, run: &mut SectionRun) {
+    /// Runs a command that runs tests, and counts them. `binary` is its one test binary; else cargo names several. A test file of which nothing
+    /// ran though no filter left anything out is a failure: its tests are gone, or ignored one and all.
+    fn read_tests(&self, mut command: Command, binary: Option<&Binary>, run: &mut SectionRun) {
         let begun = Instant::now();
-        let mut parts = TestParts::of(&shown(&command), name);
+        let mut parts = TestParts::of(&shown(&command), binary);
         let outcome = run_reading(&mut command, |line, at| {
             let line = plain(line);
             run.tally.read(&line);
             run.causes.read(&line);
             parts.read(&line, at);
         });
-        run.parts.extend(parts.end(begun.elapsed()));
+        let (parts, empty) = parts.end(begun.elapsed());
+        run.parts.extend(parts);
+        run.failures.extend(empty.into_iter().map(|file| format!("{file}: no test ran in it, and there must be some")));
         attempt(run, outcome);
     }
 }
@@ -410,5 +506,43 @@ mod tests {
     fn a_section_that_is_not_there_is_refused() {
         assert!(Line::try_parse_from(["test", "no-such-section"]).is_err());
         assert_eq!(args(&[]).section, ALL);
+    }
+
+    #[test]
+    fn a_full_run_reaches_every_package_that_reads_its_counts() {
+        let people = args(&["people", "--full"]);
+        assert_eq!(people.counts(FROM_OUTSIDE), [("FOREBAY_RELOADS", "200")]);
+        assert_eq!(people.counts("forebay"), [("FOREBAY_SLIPS", "4000"), ("FOREBAY_RELOADS", "200")]);
+        assert_eq!(people.counts("forebay-sim"), [("FOREBAY_WAITS", "500")]);
+        assert!(args(&["people"]).counts(FROM_OUTSIDE).is_empty() && people.counts("forebay-engine").is_empty());
+        for full in FULL {
+            let section = Section::named(full.section).unwrap_or_else(|| panic!("{} is no section", full.section));
+            let runs = |package: &str| match section.kind {
+                Kind::People => PEOPLE.iter().any(|(name, _)| *name == package),
+                _ => section.packages.contains(&package),
+            };
+            for counts in full.counts {
+                assert!(runs(counts.package), "{} does not run {}", full.section, counts.package);
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_run_of_engine_has_the_sabotages_too() {
+        let name = |words: &[&str]| args(words).ignored().map(|test| test.name);
+        let sabotages = Some("every_sabotage_is_caught");
+        assert_eq!(name(&["engine", "--full"]), sabotages);
+        assert_eq!(name(&["engine", "--full", "--", "sabotage", "--nocapture"]), sabotages);
+        assert_eq!(name(&["engine", "--full", "--", "gang"]), None);
+        assert_eq!((name(&["engine"]), name(&["sim", "--full"])), (None, None));
+        let source = include_str!("../../../tests/engine/properties/lacks/sabotages.rs");
+        assert!(source.contains("fn every_sabotage_is_caught()"), "the test has another name now");
+    }
+
+    #[test]
+    fn what_is_no_option_is_a_filter() {
+        assert_eq!(args(&["engine", "--", "gang", "--nocapture"]).filter(), Some(vec!["gang"]));
+        assert_eq!(args(&["engine", "--", "--nocapture"]).filter(), None);
+        assert!(args(&["engine", "--", "gang"]).runs_tests() && !args(&["engine", "--", "--list"]).runs_tests());
     }
 }

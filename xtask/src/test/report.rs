@@ -29,6 +29,7 @@ pub struct SectionRun {
 #[derive(Debug)]
 struct Row {
     name: &'static str,
+    has_tests: bool,
     run: SectionRun,
     took: Duration,
 }
@@ -41,7 +42,7 @@ pub struct TestReport {
 
 impl TestReport {
     /// Adds a section that has run. One that failed without a failed test (a lint, a build) counts as one failure, and so does one
-    /// with tests of which none ran, unless `filtered` is true because only some were asked for.
+    /// with tests of which none ran, unless `filtered` is true because only some were asked for, which may be in another section.
     pub fn add(&mut self, section: &Section, mut run: SectionRun, took: Duration, filtered: bool) {
         if run.failures.is_empty() && section.has_tests() && !filtered && run.tally.passed + run.tally.failed == 0 {
             run.failures.push("no test ran, and there must be some".to_owned());
@@ -49,7 +50,22 @@ impl TestReport {
         if !run.failures.is_empty() && run.tally.failed == 0 {
             run.tally.failed = 1;
         }
-        self.rows.push(Row { name: section.name, run, took });
+        self.rows.push(Row { name: section.name, has_tests: section.has_tests(), run, took });
+    }
+
+    /// Fails a run of which sections have tests, and in which none ran: `asked` are the words that were to choose some, or nothing.
+    pub fn require_a_test(&mut self, asked: &str) {
+        let ran = self.rows.iter().any(|row| row.run.tally.passed + row.run.tally.failed > 0);
+        if ran || self.failed() {
+            return;
+        }
+        if let Some(row) = self.rows.iter_mut().find(|row| row.has_tests) {
+            row.run.failures.push(match asked {
+                "" => "no test ran, and there must be some".to_owned(),
+                asked => format!("no test ran: none is chosen by `{asked}`; `-- --list` lists what there is"),
+            });
+            row.run.tally.failed = 1;
+        }
     }
 
     /// Whether any section failed.
@@ -85,7 +101,7 @@ impl TestReport {
     fn sections(&self) -> String {
         let mut text =
             format!("\n{:<12} {:>7} {:>7} {:>7} {:>8}  outcome\n", "section", "passed", "failed", "ignored", "seconds");
-        for Row { name, run, took } in &self.rows {
+        for Row { name, run, took, .. } in &self.rows {
             let Tally { passed, failed, ignored, .. } = run.tally;
             let outcome = if run.failures.is_empty() { "ok" } else { "FAILED" };
             let seconds = took.as_secs_f64();
@@ -204,12 +220,35 @@ all                                       6.9
     fn a_section_whose_tests_did_not_run_has_failed_unless_a_filter_left_them_out() {
         let mut report = TestReport::default();
         report.add(&section("sim"), SectionRun::default(), Duration::ZERO, true);
-        assert!(!report.failed());
+        assert!(!report.failed(), "it may be in another section");
         report.add(&section("sim"), SectionRun::default(), Duration::ZERO, false);
         assert!(report.failed());
         let text = report.text(repeat);
         assert!(text.contains("failed in sim: no test ran, and there must be some\n  repeat: again sim all"), "{text}");
         assert_eq!(text.lines().last(), Some("0 passed, 1 failed"));
+    }
+
+    #[test]
+    fn a_filter_that_matches_nothing_fails_the_run() {
+        let of = |passed: u64| {
+            let mut report = TestReport::default();
+            report.add(&section("clippy"), SectionRun::default(), Duration::ZERO, true);
+            report.add(&section("engine"), SectionRun::default(), Duration::ZERO, true);
+            let sim = SectionRun { tally: tally(passed, &[]), ..SectionRun::default() };
+            report.add(&section("sim"), sim, Duration::ZERO, true);
+            report.require_a_test("misspelt");
+            report
+        };
+        assert!(!of(1).failed(), "one section has it");
+        let text = of(0).text(repeat);
+        let said = "failed in engine: no test ran: none is chosen by `misspelt`; `-- --list` lists what there is\n";
+        assert!(of(0).failed() && text.contains(said), "{text}");
+        assert_eq!(text.lines().last(), Some("0 passed, 1 failed"));
+        // A check has no tests to choose from.
+        let mut check = TestReport::default();
+        check.add(&section("clippy"), SectionRun::default(), Duration::ZERO, true);
+        check.require_a_test("misspelt");
+        assert!(!check.failed());
     }
 
     #[test]

@@ -98,7 +98,19 @@ pub const PEOPLE: [(&str, &[&str]); 3] = [
     ("forebay", &["bill", "demand", "document", "faithful", "mended", "reloads"]),
     (
         FROM_OUTSIDE,
-        &["answers", "brakes", "history", "lists", "metrics", "pages", "past", "policy_change", "policy_reload"],
+        &[
+            "answers",
+            "brakes",
+            "history",
+            "lists",
+            "metrics",
+            "moved",
+            "pages",
+            "past",
+            "policy_change",
+            "policy_reload",
+            "prometheus",
+        ],
     ),
 ];
 

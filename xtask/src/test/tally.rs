@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use super::built::Binary;
+
 /// The sum of the `test result:` lines that cargo's test binaries print, and the names of the tests that failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -26,21 +28,23 @@ impl Tally {
             let name = added.iter().find_map(|added| test.strip_suffix(added)).unwrap_or(test);
             self.names.push(name.to_owned());
         }
-        let Some(result) = line.strip_prefix("test result: ") else {
-            return;
-        };
-        let Some((_, counts)) = result.split_once(". ") else {
-            return;
-        };
-        for count in counts.split("; ") {
-            match count.split_once(' ') {
-                Some((n, "passed")) => self.passed += n.parse().unwrap_or(0),
-                Some((n, "failed")) => self.failed += n.parse().unwrap_or(0),
-                Some((n, "ignored")) => self.ignored += n.parse().unwrap_or(0),
+        let Some(counts) = counts(line) else { return };
+        for (n, what) in counts {
+            match what {
+                "passed" => self.passed += n,
+                "failed" => self.failed += n,
+                "ignored" => self.ignored += n,
                 _ => {}
             }
         }
     }
+}
+
+/// The counts of a `test result:` line, each with its word: `passed`, `failed`, `ignored`, `measured`, `filtered out`.
+fn counts(line: &str) -> Option<Vec<(u64, &str)>> {
+    let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
+    let counts = counts.split("; ").filter_map(|count| count.split_once(' '));
+    Some(counts.filter_map(|(n, what)| Some((n.parse().ok()?, what))).collect())
 }
 
 /// A part of a section, such as one test binary, and how long it took.
@@ -58,13 +62,18 @@ pub struct TestParts {
     done: Vec<Part>,
     name: String,
     since: Duration,
+    /// Whether what runs is a file of tests.
+    test_file: bool,
+    /// The files of tests of which none ran, and none was left out by a filter.
+    empty: Vec<String>,
 }
 
 impl TestParts {
     /// Starts with the test binary of that name, else with the build by `command`, as a person would type it.
-    pub fn of(command: &str, binary: Option<&str>) -> Self {
-        let name = binary.map_or_else(|| format!("build: {command}"), str::to_owned);
-        Self { done: Vec::new(), name, since: Duration::ZERO }
+    pub fn of(command: &str, binary: Option<&Binary>) -> Self {
+        let name = binary.map_or_else(|| format!("build: {command}"), |binary| binary.name.clone());
+        let test_file = binary.is_some_and(|binary| binary.is_test_file);
+        Self { done: Vec::new(), name, since: Duration::ZERO, test_file, empty: Vec::new() }
     }
 
     /// Reads one line of output that came `at` after the command began.
@@ -72,13 +81,19 @@ impl TestParts {
         if let Some(name) = begins(line) {
             self.cut(at);
             self.name = name;
+            self.test_file = begins_test_file(line);
+        }
+        // Ignored tests have not run either.
+        let ran = |counts: Vec<(u64, &str)>| counts.iter().any(|(n, what)| *n > 0 && *what != "ignored");
+        if self.test_file && counts(line).is_some_and(|counts| !ran(counts)) {
+            self.empty.push(self.name.clone());
         }
     }
 
-    /// All parts, once the command has ended `at` after it began.
-    pub fn end(mut self, at: Duration) -> Vec<Part> {
+    /// All parts, once the command has ended `at` after it began, and the files of tests in which nothing ran.
+    pub fn end(mut self, at: Duration) -> (Vec<Part>, Vec<String>) {
         self.cut(at);
-        self.done
+        (self.done, self.empty)
     }
 
     fn cut(&mut self, at: Duration) {
@@ -99,6 +114,11 @@ fn begins(line: &str) -> Option<String> {
     let name = binary.rsplit(['/', '\\']).next()?;
     let (name, _hash) = name.rsplit_once('-')?;
     Some(format!("{name} ({})", source.strip_prefix("unittests ").unwrap_or(source)))
+}
+
+/// Whether the part that begins with this line is a file of tests: cargo names libraries and programs as `Running unittests src/lib.rs`.
+fn begins_test_file(line: &str) -> bool {
+    line.trim_start().strip_prefix("Running ").is_some_and(|source| !source.starts_with("unittests "))
 }
 
 /// The line without the codes that colour it on a terminal.
@@ -137,7 +157,7 @@ mod tests {
         for (at, line) in lines {
             parts.read(line, Duration::from_secs(at));
         }
-        let parts = parts.end(Duration::from_secs(99));
+        let (parts, _) = parts.end(Duration::from_secs(99));
         let shown: Vec<(&str, u64)> = parts.iter().map(|part| (part.name.as_str(), part.took.as_secs())).collect();
         let expected = [
             ("build: cargo test -p forebay-engine", 30),
@@ -146,6 +166,31 @@ mod tests {
             ("forebay_engine (examples in its documentation)", 4),
         ];
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn a_file_of_tests_in_which_nothing_ran_is_named() {
+        let result = |counts: &str| format!("test result: ok. {counts}; 0 measured; 0 filtered out; finished in 0.00s");
+        let none = result("0 passed; 0 failed; 0 ignored");
+        let filtered = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 7 filtered out; finished in 0.00s";
+        let lines = [
+            "     Running unittests src/main.rs (target/debug/deps/forebay_sweep-0123456789abcdef)".to_owned(),
+            none.clone(),
+            "     Running tests/empty.rs (target/debug/deps/empty-0123456789abcdef)".to_owned(),
+            none.clone(),
+            "     Running tests/full.rs (target/debug/deps/full-0123456789abcdef)".to_owned(),
+            result("1 passed; 0 failed; 0 ignored"),
+            "     Running tests/filtered.rs (target/debug/deps/filtered-0123456789abcdef)".to_owned(),
+            filtered.to_owned(),
+            "     Running tests/ignored/main.rs (target/debug/deps/ignored-0123456789abcdef)".to_owned(),
+            result("0 passed; 0 failed; 2 ignored"),
+            "   Doc-tests forebay_engine".to_owned(),
+            none.clone(),
+        ];
+        let mut parts = TestParts::of("cargo test -p forebay-engine", None);
+        lines.iter().for_each(|line| parts.read(line, Duration::ZERO));
+        let (_, empty) = parts.end(Duration::ZERO);
+        assert_eq!(empty, ["empty (tests/empty.rs)", "ignored (tests/ignored/main.rs)"]);
     }
 
     #[test]

@@ -3,11 +3,20 @@
 
 use std::collections::BTreeSet;
 
-use super::{File, Finding, extension};
+use super::{File, Finding, extension, needed};
 use crate::page;
 
 /// Checks the Markdown files and the ready-made policies against each other.
 pub fn check(files: &[File]) -> Vec<Finding> {
+    let mut findings = pages(files);
+    findings.extend(policies_without_introduction(files));
+    findings.extend(stale_page(files));
+    findings.extend(reasons(files));
+    findings
+}
+
+/// Links and paths of every page, and pages that nothing links.
+fn pages(files: &[File]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut linked = BTreeSet::new();
     let there = |path: &str| files.iter().any(|f| f.path == path || f.path.starts_with(&format!("{path}/")));
@@ -38,17 +47,23 @@ pub fn check(files: &[File]) -> Vec<Finding> {
             findings.push(page.finding(0, "no other page links here; link it from README.md or from a page of docs/"));
         }
     }
-    findings.extend(policies_without_introduction(files));
-    findings.extend(stale_page(files));
-    findings.extend(reasons(files));
     findings
 }
 
+/// The codes of the reasons.
+const REASONS: &str = "crates/kernel/src/reason.rs";
+/// What helps against each.
+const REASONS_PAGE: &str = "docs/REASONS.md";
+/// What introduces the ready-made policies beside it.
+const POLICIES: &str = "policies/README.md";
+/// The schema of which the page of the fields is made.
+const SCHEMA: &str = "policies/schema/policy.json";
+
 /// The page that tells what helps against each reason, against the codes of the source: neither has one that the other lacks.
 fn reasons(files: &[File]) -> Vec<Finding> {
-    let named = |path: &str| files.iter().find(|file| file.path == path);
-    let (Some(source), Some(page)) = (named("crates/kernel/src/reason.rs"), named("docs/REASONS.md")) else {
-        return Vec::new();
+    let (source, page) = match (needed(files, REASONS), needed(files, REASONS_PAGE)) {
+        (Ok(source), Ok(page)) => (source, page),
+        (source, page) => return [source.err(), page.err()].into_iter().flatten().collect(),
     };
     let word = |code: &&str| code.starts_with(char::is_uppercase) && code.chars().all(char::is_alphanumeric);
     let codes: BTreeSet<&str> = source
@@ -69,6 +84,11 @@ fn reasons(files: &[File]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = unknown
         .map(|(line, code)| page.finding(*line, format!("`{code}` is no reason's code; take the line out")))
         .collect();
+    if codes.is_empty() {
+        findings.push(
+            source.finding(0, "has no code that tidy can read; read it in xtask/src/tidy/docs.rs as it is written"),
+        );
+    }
     for code in codes {
         let times = told.iter().filter(|(_, told)| *told == code).count();
         if times != 1 {
@@ -80,8 +100,13 @@ fn reasons(files: &[File]) -> Vec<Finding> {
 
 /// The page of the policy's fields against the committed schema.
 fn stale_page(files: &[File]) -> Option<Finding> {
-    let schema = files.iter().find(|file| file.path == "policies/schema/policy.json")?;
-    let fresh = serde_json::from_str(&schema.text).ok().and_then(|schema| page::render(&schema))?;
+    let schema = match needed(files, SCHEMA) {
+        Ok(schema) => schema,
+        Err(missing) => return Some(missing),
+    };
+    let Some(fresh) = serde_json::from_str(&schema.text).ok().and_then(|schema| page::render(&schema)) else {
+        return Some(schema.finding(0, "is no schema that a page can be made of; run `cargo xtask schema`"));
+    };
     match files.iter().find(|file| file.path == page::PATH) {
         Some(page) if page.text == fresh => None,
         Some(page) => {
@@ -93,11 +118,16 @@ fn stale_page(files: &[File]) -> Option<Finding> {
 }
 
 fn policies_without_introduction(files: &[File]) -> Vec<Finding> {
-    let Some(readme) = files.iter().find(|file| file.path == "policies/README.md") else {
-        return Vec::new();
+    let readme = match needed(files, POLICIES) {
+        Ok(readme) => readme,
+        Err(missing) => return vec![missing],
     };
-    let ready_made = files.iter().filter_map(|file| file.path.strip_prefix("policies/")?.strip_suffix(".yaml"));
-    let unnamed = ready_made.filter(|name| !name.contains('/') && !readme.text.contains(&format!("{name}.yaml")));
+    let beside = files.iter().filter_map(|file| file.path.strip_prefix("policies/")?.strip_suffix(".yaml"));
+    let ready_made: Vec<&str> = beside.filter(|name| !name.contains('/')).collect();
+    if ready_made.is_empty() {
+        return vec![readme.finding(0, "has no policy beside it; name their place in xtask/src/tidy/docs.rs")];
+    }
+    let unnamed = ready_made.into_iter().filter(|name| !readme.text.contains(&format!("{name}.yaml")));
     unnamed
         .map(|name| readme.finding(0, format!("does not name `{name}.yaml`; say in a line whom it is for")))
         .collect()
@@ -169,7 +199,7 @@ mod tests {
             file("policies/a.yaml", ""),
         ];
         assert_eq!(
-            shown(&check(&files)),
+            shown(&pages(&files)),
             [
                 "README.md:1: links to `docs/C.md`, which is not there; mend the link",
                 "docs/B.md: no other page links here; link it from README.md or from a page of docs/",
@@ -182,10 +212,9 @@ mod tests {
         let source = "            Reason::A => \"Asked\",\n            Reason::G { .. } => \"Grows\",\n            Reason::M => \"Moved\",\n";
         let page =
             "| code | means |\n| --- | --- |\n| `Asked`, `Grows` | x |\n| `Grows` | y |\n| `Gone` | of `Moved` |\n";
-        let readme = file("README.md", "[r](docs/REASONS.md)\n");
-        let files = [readme, file("crates/kernel/src/reason.rs", source), file("docs/REASONS.md", page)];
+        let files = [file(REASONS, source), file(REASONS_PAGE, page)];
         assert_eq!(
-            shown(&check(&files)),
+            shown(&reasons(&files)),
             [
                 "docs/REASONS.md:5: `Gone` is no reason's code; take the line out",
                 "docs/REASONS.md: has 2 lines for `Grows`; give it one that says what helps",
@@ -205,7 +234,7 @@ mod tests {
             file("crates/a/README.md", "`src/of_its_own.rs`\n"),
         ];
         assert_eq!(
-            shown(&check(&files)),
+            shown(&pages(&files)),
             [
                 "README.md:1: names `src/gone.rs`, which is not there; say where it is now",
                 "docs/B.md:1: names `crates/b/`, which is not there; say where it is now",
@@ -223,7 +252,7 @@ mod tests {
             file("policies/schema/x.json", ""),
         ];
         assert_eq!(
-            shown(&check(&files)),
+            shown(&policies_without_introduction(&files)),
             ["policies/README.md: does not name `teams.yaml`; say in a line whom it is for"]
         );
     }
@@ -236,5 +265,19 @@ mod tests {
         let stale = stale_page(&[schema(), file(page::PATH, "# The policy, field by field\nold\n")]).unwrap();
         assert_eq!(stale.to_string(), "docs/POLICY.md:2: differs from the policy's schema; run `cargo xtask schema`");
         assert!(stale_page(&[schema()]).unwrap().to_string().contains("has no page"));
+        let unreadable = stale_page(&[file(SCHEMA, "{"), file(page::PATH, &page)]).unwrap().to_string();
+        assert!(unreadable.starts_with("policies/schema/policy.json: is no schema"), "{unreadable}");
+    }
+
+    #[test]
+    fn a_rule_whose_file_has_moved_is_a_finding() {
+        let gone = "is not there, and a rule of tidy reads it; put it back, or name its place in xtask/src/tidy";
+        let moved = [file("src/reason.rs", ""), file("docs/WHY.md", ""), file("README.md", "[w](docs/WHY.md)\n")];
+        let missing = [POLICIES, SCHEMA, REASONS, REASONS_PAGE].map(|path| format!("{path}: {gone}"));
+        assert_eq!(shown(&check(&moved)), missing);
+        let unread = reasons(&[file(REASONS, "Reason::A => Code::Asked,\n"), file(REASONS_PAGE, "| code |\n")]);
+        assert!(shown(&unread)[0].contains("has no code that tidy can read"), "{unread:?}");
+        let alone = policies_without_introduction(&[file(POLICIES, "`a.yaml` is for batch.\n")]);
+        assert!(shown(&alone)[0].contains("has no policy beside it"), "{alone:?}");
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{File, Finding};
+use super::{File, Finding, needed};
 
 /// Where metrics are documented.
 const TABLE: &str = "docs/METRICS.md";
@@ -12,21 +12,27 @@ const TABLE: &str = "docs/METRICS.md";
 /// Where figures are recorded.
 const RULES: &str = "deploy/prometheus/forebay.rules.yaml";
 
+/// Where dashboards are.
+const DASHBOARDS: &str = "deploy/grafana/";
+
 /// Checks what is in `deploy/prometheus` and `deploy/grafana`.
 pub fn check(files: &[File]) -> Vec<Finding> {
-    let named = |path: &str| files.iter().find(|file| file.path == path);
-    let (Some(table), Some(rules)) = (named(TABLE), named(RULES)) else {
-        return Vec::new();
+    let (table, rules) = match (needed(files, TABLE), needed(files, RULES)) {
+        (Ok(table), Ok(rules)) => (table, rules),
+        (table, rules) => return [table.err(), rules.err()].into_iter().flatten().collect(),
     };
-    let metrics: BTreeSet<&str> =
-        table.text.lines().filter_map(|line| line.strip_prefix("| `forebay_")?.split('`').next()).collect();
+    let metrics: BTreeSet<String> = table.text.lines().flat_map(series).collect();
     let recorded: BTreeSet<&str> =
         rules.text.lines().filter_map(|line| line.trim().strip_prefix("- record: forebay:")).collect();
     let mut findings = Vec::new();
-    let uses = |file: &&File| file.path.starts_with("deploy/prometheus/") || file.path.starts_with("deploy/grafana/");
+    if !files.iter().any(|file| file.path.starts_with(DASHBOARDS)) {
+        let what = "has no dashboard; name their place in xtask/src/tidy/metrics.rs".to_owned();
+        findings.push(Finding { path: DASHBOARDS.to_owned(), line: 0, what });
+    }
+    let uses = |file: &&File| file.path.starts_with("deploy/prometheus/") || file.path.starts_with(DASHBOARDS);
     for file in files.iter().filter(uses) {
         for (at, line) in file.text.lines().enumerate() {
-            for name in names(line, "forebay_").filter(|name| !metrics.contains(name)) {
+            for name in names(line, "forebay_").filter(|name| !metrics.contains(*name)) {
                 let what = format!("`forebay_{name}` is no metric of {TABLE}; name one that is there");
                 findings.push(file.finding(at + 1, what));
             }
@@ -38,6 +44,17 @@ pub fn check(files: &[File]) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// What a line of the table says there is: a metric, or the three of a histogram.
+fn series(line: &str) -> Vec<String> {
+    let Some((name, kind)) = line.strip_prefix("| `forebay_").and_then(|row| row.split_once("` | ")) else {
+        return Vec::new();
+    };
+    match kind.starts_with("histogram ") {
+        true => ["bucket", "sum", "count"].map(|part| format!("{name}_{part}")).into(),
+        false => vec![name.to_owned()],
+    }
 }
 
 /// What follows a prefix in a line, as far as a metric's name goes.
@@ -54,8 +71,14 @@ mod tests {
     #[test]
     fn what_is_asked_for_is_there() {
         let files = [
-            file(TABLE, "| metric | type | labels | means |\n| `forebay_jobs` | gauge | `state` | jobs |\n"),
-            file(RULES, "      - record: forebay:jobs:1h\n        expr: sum(forebay_jobs) + forebay_job\n"),
+            file(
+                TABLE,
+                "| metric | type | labels | means |\n| `forebay_jobs` | gauge | `state` | jobs |\n| `forebay_wait_seconds` | histogram | | waits |\n",
+            ),
+            file(
+                RULES,
+                "      - record: forebay:jobs:1h\n        expr: sum(forebay_jobs) + forebay_job\nforebay_wait_seconds_bucket + forebay_wait_seconds_count\nforebay_wait_seconds\n",
+            ),
             file(
                 "deploy/grafana/a.json",
                 "\"expr\": \"forebay:jobs:1h / forebay:jobs:1d\", \"uid\": \"forebay-run\"\n",
@@ -66,8 +89,19 @@ mod tests {
             shown(&check(&files)),
             [
                 "deploy/prometheus/forebay.rules.yaml:2: `forebay_job` is no metric of docs/METRICS.md; name one that is there",
+                "deploy/prometheus/forebay.rules.yaml:4: `forebay_wait_seconds` is no metric of docs/METRICS.md; name one that is there",
                 "deploy/grafana/a.json:1: `forebay:jobs:1d` is recorded nowhere in deploy/prometheus/forebay.rules.yaml; record it there",
             ]
         );
+    }
+
+    #[test]
+    fn a_table_rules_or_dashboards_that_have_moved_are_findings() {
+        let row = "| `forebay_jobs` | gauge | `state` | jobs |\n";
+        let moved = shown(&check(&[file("docs/METRICS_OF_ALL.md", row), file("deploy/grafana/a.json", "")]));
+        assert_eq!(moved.len(), 2, "{moved:?}");
+        assert!(moved[0].starts_with("docs/METRICS.md: is not there") && moved[1].starts_with(RULES), "{moved:?}");
+        let without = shown(&check(&[file(TABLE, row), file(RULES, "")]));
+        assert_eq!(without, ["deploy/grafana/: has no dashboard; name their place in xtask/src/tidy/metrics.rs"]);
     }
 }

@@ -7,6 +7,7 @@ mod docs;
 mod edges;
 mod exports;
 mod files;
+mod ignored;
 mod libraries;
 mod metrics;
 mod names;
@@ -71,6 +72,7 @@ pub fn run(workspace: &Workspace) -> Result<(), ChoreFailure> {
     for (path, lines) in rust::long_files(&files) {
         eprintln!("tidy: long, not yet too long: {path}: {lines} lines");
     }
+    findings.extend(ignored::check(&files));
     findings.extend(docs::check(&files));
     findings.extend(metrics::check(&files));
     findings.extend(edges::check(workspace.packages(), &files));
@@ -116,6 +118,15 @@ fn surfaces(workspace: &Workspace, files: &[File]) -> Vec<Finding> {
 fn find(files: &[File], path: &str) -> File {
     let text = files.iter().find(|file| file.path == path).map_or_else(String::new, |file| file.text.clone());
     File { path: path.to_owned(), text }
+}
+
+/// The file of that path, which a rule reads. A rule whose file has moved would find nothing from then on, so that its absence is a finding.
+fn needed<'f>(files: &'f [File], path: &str) -> Result<&'f File, Finding> {
+    files.iter().find(|file| file.path == path).ok_or_else(|| Finding {
+        path: path.to_owned(),
+        line: 0,
+        what: "is not there, and a rule of tidy reads it; put it back, or name its place in xtask/src/tidy".to_owned(),
+    })
 }
 
 fn count(n: usize, noun: &str) -> String {

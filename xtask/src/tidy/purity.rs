@@ -2,10 +2,10 @@
 //!
 //! Clippy holds the rest of it (clippy.toml at the root). Tests inside their files may use `std`.
 
-use super::{File, Finding, find};
+use super::{File, Finding, find, needed};
 use crate::ChoreFailure;
 use crate::command::{capture, cargo};
-use crate::workspace::Workspace;
+use crate::workspace::{Package, Workspace};
 
 /// A package that is pure.
 struct Pure {
@@ -94,7 +94,7 @@ fn words<'c>(code: &'c str) -> impl Iterator<Item = &'c str> {
 /// Compares what the pure packages link with the committed lists.
 pub fn check_dependencies(workspace: &Workspace, files: &[File]) -> Result<Vec<Finding>, ChoreFailure> {
     let own: Vec<&str> = workspace.packages().iter().map(|package| package.name.as_str()).collect();
-    let mut findings = Vec::new();
+    let mut findings = gone(workspace.packages(), files);
     for pure in PURE.iter().filter(|pure| own.contains(&pure.package)) {
         let mut ask = cargo(workspace.root());
         ask.args(["tree", "-p", pure.package, "-e", "normal,no-proc-macro", "--target", "all"]);
@@ -103,6 +103,21 @@ pub fn check_dependencies(workspace: &Workspace, files: &[File]) -> Result<Vec<F
         findings.extend(compare(&find(files, pure.list), pure.package, &linked));
     }
     Ok(findings)
+}
+
+/// Pure packages that are not where the rules look for them: nothing would hold them there.
+fn gone(packages: &[Package], files: &[File]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for Pure { package, folder, .. } in &PURE {
+        let manifest = format!("{folder}Cargo.toml");
+        if !packages.iter().any(|its| its.name == *package && its.manifest == manifest) {
+            let what = format!("is not the manifest of `{package}`; name its place in xtask/src/tidy/purity.rs");
+            findings.push(Finding { path: manifest.clone(), line: 0, what });
+        }
+        let read = [manifest, format!("{folder}src/lib.rs")];
+        findings.extend(read.iter().filter_map(|path| needed(files, path).err()));
+    }
+    findings
 }
 
 /// `name features` of each third-party package, in order and once. Those of the workspace are in the list of edges.
@@ -196,5 +211,27 @@ mod tests {
                 "xtask/rules/engine-deps.txt:2: forebay-engine no longer links `libc std`; remove this line",
             ]
         );
+    }
+
+    #[test]
+    fn a_pure_package_that_has_moved_is_a_finding() {
+        let package = |name: &str, manifest: &str| Package {
+            name: name.to_owned(),
+            manifest: manifest.to_owned(),
+            ..Package::default()
+        };
+        let planner = package("forebay-engine", "Cargo.toml");
+        let files = |kernel: &str| {
+            let paths = ["Cargo.toml", "src/lib.rs"].map(str::to_owned);
+            let kernel = ["Cargo.toml", "src/lib.rs"].map(|path| format!("{kernel}{path}"));
+            paths.iter().chain(&kernel).map(|path| file(path, "")).collect::<Vec<_>>()
+        };
+        let kernel = package("forebay-kernel", "crates/kernel/Cargo.toml");
+        assert_eq!(gone(&[kernel, package("forebay-engine", "Cargo.toml")], &files("crates/kernel/")), []);
+        let moved = package("forebay-kernel", "crates/core/Cargo.toml");
+        let found = shown(&gone(&[moved, planner], &files("crates/core/")));
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(found[0].starts_with("crates/kernel/Cargo.toml: is not the manifest of `forebay-kernel`"), "{found:?}");
+        assert!(found[2].starts_with("crates/kernel/src/lib.rs: is not there"), "{found:?}");
     }
 }

@@ -9,7 +9,7 @@
 use super::{File, Finding, find};
 use crate::ChoreFailure;
 use crate::command::{capture, cargo};
-use crate::workspace::Workspace;
+use crate::workspace::{Package, Workspace};
 
 /// Beginnings of package names, and what they bring.
 const KAFKA: (&str, &str) = ("rdkafka", "librdkafka, C and C++, a minute");
@@ -30,9 +30,12 @@ const LIGHT: [(&str, &[(&str, &str)]); 8] = [
     ("forebay-journal", &[KAFKA, AWS]),
 ];
 
+/// Where they are named.
+const RULE: &str = "xtask/src/tidy/weight.rs";
+
 /// Asks cargo what each of them is built on, tests included.
 pub fn check(workspace: &Workspace, files: &[File]) -> Result<Vec<Finding>, ChoreFailure> {
-    let mut findings = Vec::new();
+    let mut findings = gone(workspace.packages());
     for (name, heavy) in LIGHT {
         let Some(package) = workspace.package(name) else {
             continue;
@@ -43,6 +46,13 @@ pub fn check(workspace: &Workspace, files: &[File]) -> Result<Vec<Finding>, Chor
         findings.extend(compare(&find(files, &package.manifest), name, heavy, &tree));
     }
     Ok(findings)
+}
+
+/// Packages that the rule is about and that the workspace does not have: nothing would hold what they are called now.
+fn gone(packages: &[Package]) -> Vec<Finding> {
+    let gone = LIGHT.iter().filter(|(name, _)| !packages.iter().any(|package| package.name == *name));
+    let what = |name: &str| format!("`{name}` is no package of the workspace; name it here as it is called now");
+    gone.map(|(name, _)| Finding { path: RULE.to_owned(), line: 0, what: what(name) }).collect()
 }
 
 fn compare(manifest: &File, package: &str, heavy: &[(&str, &str)], tree: &str) -> Vec<Finding> {
@@ -87,5 +97,15 @@ mod tests {
         let tree = "forebay-kernel v0.1.0 (/w)\nforebay-engine v0.1.0 (/w)\n";
         assert_eq!(compare(&manifest, name, heavy, tree).len(), 1);
         assert_eq!(compare(&manifest, "forebay-engine", LIGHT[1].1, "forebay-engine v0.1.0 (/w)\n"), []);
+    }
+
+    #[test]
+    fn a_package_that_has_another_name_is_a_finding() {
+        let package = |name: &str| Package { name: name.to_owned(), ..Package::default() };
+        let mut packages: Vec<Package> = LIGHT.iter().map(|(name, _)| package(name)).collect();
+        assert_eq!(gone(&packages), []);
+        packages[0] = package("forebay-core");
+        let said = "xtask/src/tidy/weight.rs: `forebay-kernel` is no package of the workspace; name it here as it is called now";
+        assert_eq!(shown(&gone(&packages)), [said]);
     }
 }

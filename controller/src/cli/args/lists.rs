@@ -2,7 +2,7 @@
 //!
 //! Never: behaviour.
 
-use super::ServerArgs;
+use super::{CatalogArgs, ServerArgs};
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub struct ListArgs {
     /// How it is shown.
     #[command(flatten)]
     pub columns: ColumnArgs,
-    /// Ask again every so often, until Ctrl-C. Without a time: every 2 s.
+    /// Ask again every so often, until Ctrl-C. Without a time: every 2 s. A lost connection is made again.
     #[arg(long, value_name = "EVERY", num_args = 0..=1, require_equals = true, default_missing_value = "2s", value_parser = pause, conflicts_with = "json", help_heading = "Output")]
     pub watch: Option<Duration>,
     /// Whom to ask.
@@ -82,9 +82,9 @@ pub struct TypesArgs {
     /// Those with so many whole GPUs; 0: those without any.
     #[arg(long, value_name = "N")]
     pub gpus: Option<u32>,
-    /// Catalogue, as CSV. Default: the built-in one.
-    #[arg(long, value_name = "FILE")]
-    pub catalog: Option<PathBuf>,
+    /// What they are of.
+    #[command(flatten)]
+    pub catalog: CatalogArgs,
     /// How it is shown.
     #[command(flatten)]
     pub columns: ColumnArgs,

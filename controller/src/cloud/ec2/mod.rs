@@ -1,5 +1,6 @@
 //! EC2 by the configuration: the settings of the adapter, the executor of the driver's effects, and the task that runs the adapter's machine.
 
+mod clock;
 mod notices;
 mod refresh;
 mod shapes;
@@ -7,19 +8,23 @@ mod task;
 
 pub(super) use shapes::at_start;
 
-use super::check::{foreign_prices, script, some};
+use super::check::{foreign_prices, script, some, unused_reservations};
 use super::{Cloud, CloudError, OpenedCloud};
+use crate::config::Config;
 use crate::config::ec2::{Ec2Config, LaunchConfig, Ready};
-use crate::driver::{DriverHandle, EffectExecutor, EffectOrigin, EffectRequest, MailboxError, SubmittedItem};
+use crate::driver::{DriverHandle, EffectExecutor, EffectOrigin, EffectRequest, MailboxError, SubmittedItem, wall_ms};
 use backon::{ConstantBuilder, Retryable};
+use clock::DriverClock;
 use forebay_aws::AwsSettings;
+use forebay_capacity_ec2::free_hour::left_to_ec2;
 use forebay_capacity_ec2::machine::{BuyingMode, PurchaseOrigin};
-use forebay_capacity_ec2::{Ec2Settings, LaunchRequest, LaunchSettings, ReservedCapacity, probe, sdk};
+use forebay_capacity_ec2::{ClockReading, Ec2Settings, LaunchRequest, LaunchSettings, ReservedCapacity, probe, sdk};
 use forebay_driver::journal::JournalIdentity;
 use forebay_kernel::effect::{Action, Effect};
 use forebay_kernel::event::Event;
 use forebay_kernel::state::State;
 use forebay_kernel::state::brakes::Brake;
+use forebay_kernel::state::nodes::NodePhase;
 use forebay_kernel::units::Timestamp;
 use forebay_source::{Diagnostic, Health};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,11 +38,13 @@ const MAILBOX_RETRY: Duration = Duration::from_millis(200);
 /// A command of the driver to the task. The engine's limits on claims bound how many wait.
 enum TaskCommand {
     /// The driver starts.
-    Begin { settings: Arc<Ec2Settings>, claims: BTreeSet<String>, now: Timestamp },
+    Begin { settings: Arc<Ec2Settings>, claims: BTreeSet<String>, clock: DriverClock },
     /// Make a purchase.
     Launch { request: Box<LaunchRequest>, origin: PurchaseOrigin },
     /// Terminate an instance.
     Terminate { instance: String },
+    /// Leave the end of an instance to EC2 until then, on the driver's clock.
+    LeaveToEc2 { instance: String, until: Timestamp },
     /// An operator has paused buying, or resumed it.
     Buying(BuyingMode),
 }
@@ -48,6 +55,8 @@ struct Ec2Executor {
     commands: UnboundedSender<TaskCommand>,
     /// What the task was told last.
     buying: BuyingMode,
+    /// The instances that end, and whose end is left to EC2.
+    left_to_ec2: BTreeMap<String, Timestamp>,
 }
 
 /// What the task connects to.
@@ -79,12 +88,12 @@ pub(super) fn open(config: &Ec2Config, efa: &BTreeMap<String, u32>) -> Result<Op
         // The task ends only with the process, and the journal has the effect.
         let _ = at_end.send(TaskCommand::Terminate { instance });
     });
-    let executor = Box::new(Ec2Executor { settings, commands, buying: BuyingMode::On });
+    let executor = Box::new(Ec2Executor { settings, commands, buying: BuyingMode::On, left_to_ec2: BTreeMap::new() });
     Ok(OpenedCloud { cloud: Cloud { health, name, task }, executor, terminate })
 }
 
-/// Checks everything that buying needs.
-pub(super) fn probe(config: &Ec2Config, runtime: &tokio::runtime::Handle) -> Vec<Diagnostic> {
+/// Checks everything that buying needs. `whole` is the configuration that `config` is part of.
+pub(super) fn probe(whole: &Config, config: &Ec2Config, runtime: &tokio::runtime::Handle) -> Vec<Diagnostic> {
     let subject = |part: &str| format!("ec2 {}: {part}", config.name);
     let opened = settings(config).and_then(|settings| Ok((settings, aws_settings(config)?)));
     let (settings, aws) = match opened {
@@ -104,6 +113,8 @@ pub(super) fn probe(config: &Ec2Config, runtime: &tokio::runtime::Handle) -> Vec
         let mut diagnostics: Vec<Diagnostic> = results.into_iter().map(diagnostic).collect();
         let foreign = foreign_prices(config, &shapes::region(&clients.ec2));
         diagnostics.extend(foreign.map(|text| Diagnostic::warning(subject("prices"), text)));
+        let unused = unused_reservations(whole);
+        diagnostics.extend(unused.into_iter().map(|text| Diagnostic::warning(subject("reservations"), text)));
         if config.interruptions.is_empty() {
             let text = "none: spot warnings are reported by the agents on the nodes, and all else is found when it has happened";
             diagnostics.push(Diagnostic::warning(subject("interruptions"), text));
@@ -170,6 +181,27 @@ impl Ec2Executor {
         // The task ends only with the process, and the journal has the effect.
         let _ = self.commands.send(command);
     }
+
+    /// Sends the task, once for each, the nodes whose end is left to EC2: those that it takes back in their free hour.
+    fn leave_to_ec2(&mut self, state: &State) {
+        let left = ends_by_ec2(state);
+        let new = left.iter().filter(|(instance, _)| !self.left_to_ec2.contains_key(*instance));
+        for (instance, until) in new {
+            self.send(TaskCommand::LeaveToEc2 { instance: instance.clone(), until: *until });
+        }
+        self.left_to_ec2 = left;
+    }
+}
+
+/// The instances of nodes that end, and whose end is left to EC2, with the times until which it is.
+fn ends_by_ec2(state: &State) -> BTreeMap<String, Timestamp> {
+    let mut left = BTreeMap::new();
+    for node in state.bought_nodes().filter(|node| node.phase == NodePhase::Terminating) {
+        let Some(offer) = state.offerings().get(node.offering.index()).map(|row| &row.offer) else { continue };
+        let until = left_to_ec2(offer.capacity, node.decided_at, node.reclaim_at, state.now());
+        left.extend(node.instance.clone().zip(until));
+    }
+    left
 }
 
 impl EffectExecutor for Ec2Executor {
@@ -181,7 +213,9 @@ impl EffectExecutor for Ec2Executor {
         };
         self.settings = Arc::new(settings);
         let claims = claimed(state);
-        self.send(TaskCommand::Begin { settings: Arc::clone(&self.settings), claims, now: state.now() });
+        // The driver's clock begins now, however long the task takes to connect.
+        let clock = DriverClock::begin(state.now());
+        self.send(TaskCommand::Begin { settings: Arc::clone(&self.settings), claims, clock });
     }
 
     fn observe(&mut self, state: &State) {
@@ -191,10 +225,14 @@ impl EffectExecutor for Ec2Executor {
             self.buying = buying;
             self.send(TaskCommand::Buying(buying));
         }
+        self.leave_to_ec2(state);
     }
 
     fn freeze(&mut self, effect: &Effect, state: &State) -> Option<Vec<u8>> {
-        match LaunchRequest::from_effect(&self.settings, effect, state)?.encode() {
+        // A reservation's times are those of the wall clock.
+        let clock = ClockReading { aws: wall_ms(), engine: state.now() };
+        let dated = (!self.settings.reservations.is_empty()).then(|| self.settings.on_clock(clock));
+        match LaunchRequest::from_effect(dated.as_ref().unwrap_or(&self.settings), effect, state)?.encode() {
             Ok(bytes) => Some(bytes),
             // Without it, EC2 itself refuses a repetition that differs.
             Err(error) => {

@@ -2,6 +2,7 @@
 //! have its body if it cannot be decoded.
 
 use super::MAILBOX_RETRY;
+use super::clock::DriverClock;
 use crate::driver::{DriverHandle, ItemContent, MailboxError, Original, SubmittedItem};
 use backon::{ConstantBuilder, Retryable};
 use forebay_capacity_ec2::notice::{self, ClaimStatus, KnownInstances, QueueMessage};
@@ -70,7 +71,7 @@ impl Notices {
         batch: Option<NoticeBatch>,
         handle: &DriverHandle,
         reservations: &BTreeMap<String, BTreeSet<String>>,
-        now: Timestamp,
+        clock: DriverClock,
     ) -> bool {
         let Some(batch) = batch else {
             // The tasks of the reader have ended, which is a bug.
@@ -80,20 +81,23 @@ impl Notices {
         };
         let in_notices: Vec<String> =
             batch.messages.iter().filter_map(notice_of).flat_map(|n| n.instances.clone()).collect();
-        let all = in_notices.into_iter().chain(reservations.values().flatten().cloned()).collect();
-        let statuses = match statuses(handle, all).await {
+        let all: BTreeSet<String> = in_notices.into_iter().chain(reservations.values().flatten().cloned()).collect();
+        let retries = ConstantBuilder::new().with_delay(MAILBOX_RETRY).without_max_times();
+        let is_full = |error: &MailboxError| matches!(error, MailboxError::Full { .. });
+        // A batch that is dropped comes again half a minute later, which is too much of two minutes.
+        let ask = || statuses(handle, &all);
+        let statuses = match ask.retry(retries).when(is_full).await {
             Ok(statuses) => statuses,
             // They are not deleted, and received again.
             Err(MailboxError::Stopped(_)) => return false,
             Err(_) => return true,
         };
         let known = Known { statuses, reservations: reservations.clone() };
-        let retries = ConstantBuilder::new().with_delay(MAILBOX_RETRY).without_max_times();
-        let submit = async || match items(&batch, &known, now) {
+        let submit = async || match items(&batch, &known, clock.now()) {
             items if items.is_empty() => Ok(()),
             items => handle.submit_items(items).await.map(drop),
         };
-        match submit.retry(retries).when(|error| matches!(error, MailboxError::Full { .. })).await {
+        match submit.retry(retries).when(is_full).await {
             Ok(()) => batch.acknowledge(),
             Err(MailboxError::Full { .. } | MailboxError::TooMany { .. }) => {}
             Err(MailboxError::Stopped(_)) => return false,
@@ -111,8 +115,9 @@ fn notice_of(message: &ReceivedMessage) -> Option<&notice::InterruptionNotice> {
 
 async fn statuses(
     handle: &DriverHandle,
-    instances: BTreeSet<String>,
+    instances: &BTreeSet<String>,
 ) -> Result<BTreeMap<String, ClaimStatus>, MailboxError> {
+    let instances = instances.clone();
     handle
         .query_async(move |engine, _| {
             let status =
@@ -127,7 +132,7 @@ fn items(batch: &NoticeBatch, known: &Known, now: Timestamp) -> Vec<SubmittedIte
     for message in &batch.messages {
         match &message.content {
             Ok(QueueMessage::Notice(notice)) => {
-                let outcome = notice::notice_events(notice, now, known);
+                let outcome = notice::notice_events(notice, message.clock_reading(now), known);
                 for later in &outcome.later {
                     // Scheduled events are read repeatedly, see `refresh`.
                     let seconds = later.at.since(now).0 / 1000;

@@ -8,9 +8,11 @@
 //!
 //! What could not be read changes nothing. No price exceeds the maximum of its offering, which is the most that is paid.
 
+use super::clock::DriverClock;
 use super::shapes::{self, SavedShapes};
 use super::submit;
 use crate::driver::{DriverHandle, MailboxError, wall_ms};
+use forebay_capacity_ec2::ClockReading;
 use forebay_capacity_ec2::error_class::ErrorClass;
 use forebay_capacity_ec2::notice::{ACT_WITHIN, ClaimStatus};
 use forebay_capacity_ec2::offerings::{self, LookupError, SpotMarket};
@@ -40,10 +42,11 @@ pub(super) struct Refresh {
     client: Client,
     handle: DriverHandle,
     health: Health,
+    clock: DriverClock,
     seed: u64,
     /// The lookups that fail and were reported.
     failing: BTreeSet<&'static str>,
-    /// The scheduled events later than the hour that were logged.
+    /// The scheduled events later than the hour that were logged, with AWS's times.
     announced: BTreeMap<String, Timestamp>,
 }
 
@@ -51,8 +54,8 @@ pub(super) struct Refresh {
 struct DriverStopped;
 
 impl Refresh {
-    pub fn new(client: Client, handle: DriverHandle, health: Health, seed: u64) -> Refresh {
-        Refresh { client, handle, health, seed, failing: BTreeSet::new(), announced: BTreeMap::new() }
+    pub fn new(client: Client, handle: DriverHandle, health: Health, clock: DriverClock, seed: u64) -> Refresh {
+        Refresh { client, handle, health, clock, seed, failing: BTreeSet::new(), announced: BTreeMap::new() }
     }
 
     /// Runs until the driver stops.
@@ -103,10 +106,11 @@ impl Refresh {
         let Some(found) = self.reported("scheduled changes", "ec2:DescribeInstanceStatus", found) else {
             return Ok(());
         };
-        let (now, later) = split(found, &ours, wall_ms());
+        let clock = self.clock.reading();
+        let (now, later) = split(found, &ours, clock);
         for (instance, at) in &later {
             if self.announced.get(instance) != Some(at) {
-                let seconds = at.since(wall_ms()).0 / 1000;
+                let seconds = at.since(clock.aws).0 / 1000;
                 tracing::warn!("ec2: {instance} has a scheduled change in {seconds} s: it is drained an hour before");
             }
         }
@@ -176,16 +180,16 @@ fn wanted_instances(state: &State) -> BTreeSet<String> {
     named.filter(ours).collect()
 }
 
-/// Splits the scheduled events of our instances into reclaim notices for those that begin soon, and the others.
+/// Splits the scheduled events of our instances into reclaim notices on the engine's clock for those that begin soon, and the others.
 fn split(
     found: BTreeMap<String, Timestamp>,
     ours: &BTreeSet<String>,
-    now: Timestamp,
+    clock: ClockReading,
 ) -> (Vec<Event>, BTreeMap<String, Timestamp>) {
     let found = found.into_iter().filter(|(instance, _)| ours.contains(instance));
-    let (soon, later): (Vec<_>, _) = found.partition(|(_, at)| *at <= now + ACT_WITHIN);
+    let (soon, later): (Vec<_>, _) = found.partition(|(_, at)| *at <= clock.aws + ACT_WITHIN);
     (
-        soon.into_iter().map(|(instance, at)| Event::ReclaimNotice { instance, at }).collect(),
+        soon.into_iter().map(|(instance, at)| Event::ReclaimNotice { instance, at: clock.to_engine(at) }).collect(),
         later.into_iter().collect(),
     )
 }
@@ -256,10 +260,14 @@ mod tests {
         let found: BTreeMap<String, Timestamp> = [("i-1", 1_000), ("i-2", 4_600_000), ("i-3", 4_600_001), ("i-4", 9)]
             .map(|(i, at)| (i.to_owned(), Timestamp(at)))
             .into();
-        let (soon, later) = split(found, &names(&["i-1", "i-2", "i-3", "i-5"]), Timestamp(1_000_000));
-        let notice = |i: &str, at| Event::ReclaimNotice { instance: i.to_owned(), at: Timestamp(at) };
-        assert_eq!(soon, [notice("i-1", 1_000), notice("i-2", 4_600_000)]);
-        assert_eq!(later, BTreeMap::from([("i-3".to_owned(), Timestamp(4_600_001))]));
+        // The engine's clock may be ahead of AWS's.
+        for ahead in [0, 3_000_000] {
+            let clock = ClockReading { aws: Timestamp(1_000_000), engine: Timestamp(1_000_000 + ahead) };
+            let (soon, later) = split(found.clone(), &names(&["i-1", "i-2", "i-3", "i-5"]), clock);
+            let notice = |i: &str, at| Event::ReclaimNotice { instance: i.to_owned(), at: Timestamp(at + ahead) };
+            assert_eq!(soon, [notice("i-1", 1_000), notice("i-2", 4_600_000)]);
+            assert_eq!(later, BTreeMap::from([("i-3".to_owned(), Timestamp(4_600_001))]));
+        }
     }
 
     #[test]

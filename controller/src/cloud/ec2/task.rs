@@ -7,21 +7,25 @@
 //!
 //! No event is dropped: while the driver's mailbox is full, events and the next listing wait.
 
+use super::clock::DriverClock;
 use super::notices::Notices;
 use super::refresh::Refresh;
 use super::{Connection, TaskCommand, claimed, submit};
 use crate::cloud::CloudError;
-use crate::driver::{DriverHandle, MailboxError, wall_ms};
+use crate::cloud::check::{unused_reservation, uses_reserved};
+use crate::driver::{DriverHandle, MailboxError};
 use backon::{ConstantBuilder, Retryable};
 use forebay_aws::AwsSettings;
 use forebay_capacity_ec2::machine::CallId;
 use forebay_capacity_ec2::sdk::{Client, Ec2Clients};
-use forebay_capacity_ec2::{Ec2Call, Ec2Machine, Ec2Response, InstanceListing, MachineReport, reconcile, sdk};
+use forebay_capacity_ec2::{
+    Ec2Call, Ec2Machine, Ec2Response, Ec2Settings, InstanceListing, MachineReport, reconcile, sdk,
+};
 use forebay_kernel::event::Event;
-use forebay_kernel::units::Timestamp;
+use forebay_kernel::state::State;
 use forebay_source::{Condition, Health};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 
@@ -80,13 +84,12 @@ async fn work(
     handle: DriverHandle,
     health: &Health,
 ) {
-    let Some(TaskCommand::Begin { settings, claims, now }) = commands.recv().await else { return };
+    let Some(TaskCommand::Begin { settings, claims, clock }) = commands.recv().await else { return };
     let Some(clients) = connect(&aws, &handle, health).await else { return };
     let notices = Notices::start(&clients.sqs, &queues, health);
-    let clock = DriverClock { base: now.max(wall_ms()), since: Instant::now() };
     // It only determines jitter, so that controllers that start together do not retry together.
     let seed = seed_of(&settings.journal);
-    let refresh = Refresh::new(clients.ec2.clone(), handle.clone(), health.clone(), seed).run();
+    let refresh = Refresh::new(clients.ec2.clone(), handle.clone(), health.clone(), clock, seed).run();
     let machine = Ec2Machine::new((*settings).clone(), claims, seed);
     let task = Task {
         machine,
@@ -100,6 +103,7 @@ async fn work(
         outbox: Vec::new(),
         failures: BTreeMap::new(),
         unaccounted: BTreeSet::new(),
+        unused: BTreeSet::new(),
     };
     // In the same task, so that a panic of one ends both.
     tokio::join!(task.run(commands), refresh);
@@ -127,19 +131,6 @@ async fn connect(aws: &AwsSettings, handle: &DriverHandle, health: &Health) -> O
     }
 }
 
-/// The driver's time at the start, monotonic from there.
-#[derive(Clone, Copy)]
-struct DriverClock {
-    base: Timestamp,
-    since: Instant,
-}
-
-impl DriverClock {
-    fn now(&self) -> Timestamp {
-        Timestamp(self.base.0 + u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX))
-    }
-}
-
 struct Task<'a> {
     machine: Ec2Machine,
     client: Client,
@@ -156,6 +147,8 @@ struct Task<'a> {
     reservations: BTreeMap<String, BTreeSet<String>>,
     /// The unaccounted instances that were reported.
     unaccounted: BTreeSet<String>,
+    /// The warnings about unused reservations that were reported.
+    unused: BTreeSet<String>,
 }
 
 impl Task<'_> {
@@ -187,7 +180,7 @@ impl Task<'_> {
                     }
                 }
                 batch = self.notices.next() => {
-                    if !self.notices.submit(batch, &self.handle, &self.reservations, self.clock.now()).await {
+                    if !self.notices.submit(batch, &self.handle, &self.reservations, self.clock).await {
                         return;
                     }
                 }
@@ -202,6 +195,9 @@ impl Task<'_> {
             TaskCommand::Begin { .. } => {}
             TaskCommand::Launch { request, origin } => self.machine.launch(*request, origin),
             TaskCommand::Buying(buying) => self.machine.set_buying(buying),
+            TaskCommand::LeaveToEc2 { instance, until } => {
+                self.machine.leave_to_ec2(self.clock.now(), instance, until);
+            }
             TaskCommand::Terminate { instance } => self.machine.terminate(self.clock.now(), instance),
         }
     }
@@ -245,19 +241,22 @@ impl Task<'_> {
                 self.reservations.entry(reservation.clone()).or_default().insert(row.instance.clone());
             }
         }
-        let settings = self.machine.settings().clone();
+        let clock = self.clock.reading();
+        let (settings, listing) = (self.machine.settings().on_clock(clock), listing.on_clock(clock));
         let compared = self.handle.query_async(move |engine, _| {
             let state = engine.state();
+            let unused = unused_reservations(state, &settings);
             let unaccounted = reconcile::unaccounted(state, &settings, &listing);
             let unaccounted = unaccounted.iter().map(|row| row.instance.clone()).collect();
             let events = reconcile::listing_events(state, &settings, &listing);
-            (events, claimed(state), unaccounted, reconcile::failed_boots(state, &listing))
+            (events, claimed(state), unaccounted, unused, reconcile::failed_boots(state, &listing))
         });
         match compared.await {
-            Ok((events, claims, unaccounted, failed)) => {
+            Ok((events, claims, unaccounted, unused, failed)) => {
                 self.machine.set_claims(&claims);
                 self.outbox.extend(events);
                 self.report_unaccounted(unaccounted);
+                self.report_unused(unused);
                 for reconcile::FailedBoot { instance, reason } in failed {
                     tracing::error!("ec2: {instance} ended before it was ready: {reason}");
                     self.health
@@ -280,6 +279,15 @@ impl Task<'_> {
             self.health.add_remark(self.clock.now().0, text);
         }
         self.unaccounted = unaccounted;
+    }
+
+    /// Reports, once, the reservations that no pool of the policy in force can use. Another policy may use others.
+    fn report_unused(&mut self, unused: BTreeSet<String>) {
+        for text in unused.difference(&self.unused) {
+            tracing::warn!("ec2: {text}");
+            self.health.add_remark(self.clock.now().0, text.clone());
+        }
+        self.unused = unused;
     }
 
     /// Submits the outbox. Returns false if the driver has stopped.
@@ -324,4 +332,11 @@ impl Task<'_> {
         };
         self.health.set_condition(condition);
     }
+}
+
+/// The warnings about reservations that no pool of the policy in force can use.
+fn unused_reservations(state: &State, settings: &Ec2Settings) -> BTreeSet<String> {
+    let Some(policy) = state.policy() else { return BTreeSet::new() };
+    let unused = settings.reservations.iter().filter(|r| !uses_reserved(policy, &r.instance_type, &r.zone));
+    unused.map(|r| unused_reservation(policy, &r.id, &r.instance_type, &r.zone)).collect()
 }

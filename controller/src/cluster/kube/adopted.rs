@@ -34,6 +34,11 @@ impl SubmittedObject {
         SubmittedItem { content: ItemContent::Event(self.event.clone()), id: self.id, ..SubmittedItem::default() }
     }
 
+    #[cfg(test)]
+    pub(super) fn event(&self) -> &Event {
+        &self.event
+    }
+
     pub(super) fn object(&self) -> &WorkloadId {
         &self.object
     }

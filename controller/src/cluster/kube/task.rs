@@ -20,7 +20,8 @@ use backon::{ConstantBuilder, Retryable};
 use forebay_cluster_kube::adoption::WorkloadId;
 use forebay_cluster_kube::client::{CredentialSource, KubeClient, MachineCommand, task};
 use forebay_cluster_kube::machine::{KubeMachine, KubeReport};
-use forebay_cluster_kube::{AdoptedWait, EngineView, KubeSettings, RunId};
+use forebay_cluster_kube::view::AdoptedView;
+use forebay_cluster_kube::{AdoptedJobs, AdoptedWait, EngineView, KubeSettings, RunId, WaitingScope};
 use forebay_engine::engine::Engine;
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::JobId;
@@ -30,6 +31,7 @@ use forebay_source::{Condition, Health};
 use forebay_wire::document::reason::Words;
 use std::collections::BTreeMap;
 use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, WeakSender, channel};
 
@@ -198,7 +200,7 @@ async fn tell(
 ) {
     let mut progress = handle.watch();
     let (mut looked, mut stale) = (Instant::now(), true);
-    let mut waits = KnownWaits::default();
+    let mut adopted = KnownAdopted::default();
     if machine.send(MachineCommand::Begin(view)).await.is_err() {
         return;
     }
@@ -215,15 +217,9 @@ async fn tell(
             },
             () = tokio::time::sleep(look), if stale => {
                 (looked, stale) = (Instant::now(), false);
-                let (settings, known) = (settings.clone(), waits.known());
-                let asks = known.is_none();
-                match handle.query_async(move |engine, _| engine_view(engine, &settings, known)).await {
-                    Ok(view) => {
-                        if asks {
-                            waits.learn(&view);
-                        }
-                        MachineCommand::State(view)
-                    }
+                let (settings, jobs, scope) = (settings.clone(), Arc::clone(&adopted.jobs), adopted.scope());
+                match handle.query_async(move |engine, _| engine_view(engine, &settings, &jobs, scope)).await {
+                    Ok(seen) => MachineCommand::State(adopted.view(seen, scope)),
                     Err(MailboxError::Stopped(_)) => return,
                     Err(MailboxError::Full { .. } | MailboxError::TooMany { .. }) => {
                         stale = true;
@@ -245,36 +241,71 @@ async fn tell(
     }
 }
 
-/// Why adopted objects wait, as it was asked last.
+/// What is known of adopted objects.
 #[derive(Default)]
-struct KnownWaits {
-    waits: BTreeMap<JobId, AdoptedWait>,
+struct KnownAdopted {
+    /// Which jobs they are, for the next look.
+    jobs: Arc<Mutex<AdoptedJobs>>,
+    views: BTreeMap<String, AdoptedView>,
+    /// When it was asked last why they wait.
     asked: Option<Instant>,
 }
 
-impl KnownWaits {
-    /// `None`: the engine is to be asked again.
-    fn known(&self) -> Option<BTreeMap<JobId, AdoptedWait>> {
-        self.asked.filter(|asked| asked.elapsed() < WAITS_EVERY).map(|_| self.waits.clone())
+/// What the engine knows, and what has changed of adopted objects, by their uids.
+struct SeenState {
+    view: EngineView,
+    adopted: BTreeMap<String, Option<AdoptedView>>,
+}
+
+impl KnownAdopted {
+    /// Those that wait are looked at where something ended, and all of them where it is asked why they wait.
+    fn scope(&self) -> WaitingScope {
+        let asks = self.asked.is_none_or(|asked| asked.elapsed() >= WAITS_EVERY);
+        if asks { WaitingScope::All } else { WaitingScope::IfEnded }
     }
 
-    fn learn(&mut self, view: &EngineView) {
-        let waits = view.adopted.values().filter_map(|adopted| Some((adopted.job, adopted.waits.clone()?)));
-        (self.waits, self.asked) = (waits.collect(), Some(Instant::now()));
+    /// What the machine has to know.
+    fn view(&mut self, seen: SeenState, scope: WaitingScope) -> EngineView {
+        if scope == WaitingScope::All {
+            self.asked = Some(Instant::now());
+        }
+        for (uid, known) in seen.adopted {
+            match known {
+                Some(known) => self.know(uid, known, scope),
+                None => _ = self.views.remove(&uid),
+            }
+        }
+        EngineView { adopted: self.views.clone(), ..seen.view }
+    }
+
+    fn know(&mut self, uid: String, mut known: AdoptedView, scope: WaitingScope) {
+        let before = self.views.get(&uid).filter(|before| before.job == known.job && waits(before));
+        // Why it waits was asked a moment ago.
+        if let Some(before) = before.filter(|_| waits(&known) && scope == WaitingScope::IfEnded) {
+            known.waits = before.waits.clone().or(known.waits);
+        }
+        self.views.insert(uid, known);
     }
 }
 
-/// What the machine has to know of the engine, with why each adopted object waits: a job's row says that of its past alone.
-fn engine_view(engine: &Engine, settings: &KubeSettings, known: Option<BTreeMap<JobId, AdoptedWait>>) -> EngineView {
-    let mut view = EngineView::of(engine.state(), settings);
-    for adopted in view.adopted.values_mut().filter(|adopted| adopted.open && adopted.run.is_none()) {
-        let waits = match &known {
-            Some(known) => known.get(&adopted.job).cloned(),
-            None => engine.why(adopted.job).map(|reason| wait(engine, reason)),
-        };
-        adopted.waits = waits.or_else(|| adopted.waits.take());
+fn waits(adopted: &AdoptedView) -> bool {
+    adopted.open && adopted.run.is_none()
+}
+
+/// What the machine has to know of the engine. Where all that wait are looked at, with why each does: a job's row says that of its past alone.
+fn engine_view(engine: &Engine, settings: &KubeSettings, jobs: &Mutex<AdoptedJobs>, scope: WaitingScope) -> SeenState {
+    let view = EngineView::without_adopted(engine.state(), settings);
+    if settings.adopt.is_empty() {
+        return SeenState { view, adopted: BTreeMap::new() };
     }
-    view
+    let mut adopted = jobs.lock().unwrap_or_else(PoisonError::into_inner).changes(engine.state(), scope);
+    if scope == WaitingScope::All {
+        for known in adopted.values_mut().flatten().filter(|known| waits(known)) {
+            let asked = engine.why(known.job).map(|reason| wait(engine, reason));
+            known.waits = asked.or_else(|| known.waits.take());
+        }
+    }
+    SeenState { view, adopted }
 }
 
 fn wait(engine: &Engine, reason: Reason) -> AdoptedWait {
@@ -474,3 +505,6 @@ impl Reports {
 fn forget(notes: &ClusterNotes, job: JobId) {
     notes.forget(job);
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,8 @@
 //! The driver's time: that of the wall clock, or a replay's, at a stated speed or as fast as it goes.
 //!
 //! ```text
-//! Wall       max(last tick, wall clock) at the start, monotonic after it; a step of the wall clock is logged and changes nothing
+//! Wall       max(last tick, wall clock) at the start, monotonic after it; a step of the wall clock, and a suspension of the machine, is logged and
+//!            changes nothing until the next start
 //! Scaled(n)  from the last tick or the file's first event on, n seconds a second
 //! Max        jumps to whatever is due next: no real time enters, so that the same file gives the same batches
 //! ```
@@ -35,7 +36,29 @@ pub(super) struct LoopClock {
     wall: Duration,
 }
 
+/// How far the host's clock is from the driver's time: both are read whenever it is asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClockOffset {
+    /// The driver's time at `since`. `None`: it does not pass as the host's does.
+    base: Option<Timestamp>,
+    since: Instant,
+}
+
+impl ClockOffset {
+    /// By how much the host's clock is ahead now, in ms; below zero where it is behind.
+    pub fn now_ms(self) -> Option<i64> {
+        let driver = self.base? + millis(self.since.elapsed());
+        let signed = |at: Timestamp| i64::try_from(at.0).unwrap_or(i64::MAX);
+        Some(signed(wall_ms()).saturating_sub(signed(driver)))
+    }
+}
+
 impl LoopClock {
+    /// How far the host's clock is from this one.
+    pub fn offset(&self) -> ClockOffset {
+        ClockOffset { base: (self.mode == ClockMode::Wall).then_some(self.base), since: self.since }
+    }
+
     /// Begins at `last`, or at `start` if that is later.
     pub fn begin(mode: ClockMode, last: Timestamp, start: Timestamp) -> LoopClock {
         LoopClock { mode, base: last.max(start), since: Instant::now(), wall: wall() }
@@ -80,9 +103,11 @@ impl LoopClock {
     fn watch_for_steps(&mut self, elapsed: Duration) {
         let (expected, found) = (self.wall + elapsed, wall());
         if let Some(by) = step(expected, found) {
+            let ahead_ms = self.offset().now_ms().unwrap_or(0);
             tracing::warn!(
                 seconds = by,
-                "the wall clock was stepped; time goes on as if it had not been: check the host's NTP"
+                "the wall clock was stepped, or this machine was suspended; the controller's time goes on as if it had not been: {}",
+                remedy(ahead_ms)
             );
             self.wall = found.saturating_sub(elapsed);
         }
@@ -102,6 +127,18 @@ pub fn wall_ms() -> Timestamp {
 
 pub(super) fn millis(of: Duration) -> Span {
     Span(u64::try_from(of.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// What to do where the host's clock is ahead by so much, or behind, below zero. A start takes the later of the host's time and the journal's.
+fn remedy(ahead_ms: i64) -> &'static str {
+    let apart = Duration::from_millis(ahead_ms.unsigned_abs()) > STEP;
+    match (apart, ahead_ms > 0) {
+        (false, _) => "the host's clock agrees with it, and nothing is to be done",
+        (true, true) => {
+            "restart the controller to take the host's time; where that is wrong, set the host's clock first (NTP)"
+        }
+        (true, false) => "the host's clock is behind it: set that clock (NTP); the controller's time never goes back",
+    }
 }
 
 /// By how many seconds a clock was stepped, if by enough to log it.
@@ -132,6 +169,23 @@ mod tests {
         assert!(wait <= Duration::from_secs(60) && wait > Duration::from_secs(30), "{wait:?}");
         let fast = LoopClock::begin(ClockMode::Scaled(60), Timestamp(0), Timestamp(0));
         assert!(fast.wait(Some(Timestamp(60_000))).unwrap() <= Duration::from_secs(1));
+    }
+
+    #[test]
+    fn the_offset_is_how_far_the_hosts_clock_is_ahead_until_a_start_takes_it() {
+        // As after a suspension of an hour: the driver's time stood still.
+        let hour = Span::mins(60);
+        let behind = LoopClock { base: wall_ms() - hour, ..LoopClock::begin(ClockMode::Wall, Timestamp(0), wall_ms()) };
+        let ahead = behind.offset().now_ms().unwrap();
+        assert!((3_590_000..3_900_000).contains(&ahead), "{ahead}");
+        assert!(remedy(ahead).starts_with("restart the controller to take the host's time"), "{}", remedy(ahead));
+        let restarted = LoopClock::begin(ClockMode::Wall, wall_ms() - hour, wall_ms()).offset().now_ms().unwrap();
+        assert!(restarted.abs() < 300_000 && remedy(0).contains("agrees"), "{restarted}");
+        // A clock that was set back is not followed by a start either.
+        let back = LoopClock::begin(ClockMode::Wall, wall_ms() + hour, wall_ms()).offset().now_ms().unwrap();
+        assert!((-3_610_000..-3_300_000).contains(&back) && !remedy(back).contains("restart"), "{back}");
+        let replayed = LoopClock::begin(ClockMode::Scaled(60), Timestamp(0), Timestamp(0));
+        assert_eq!(replayed.offset().now_ms(), None);
     }
 
     #[test]

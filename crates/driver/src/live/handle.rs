@@ -8,6 +8,7 @@
 //!
 //! Never: touches the engine itself, or keeps anything that is not bounded.
 
+use super::clock::ClockOffset;
 use super::holds::LoopHolds;
 use super::mailbox::Mailbox;
 use super::policy::{PolicyChange, PolicyOutcome};
@@ -39,6 +40,7 @@ pub struct DriverHandle {
     pub(super) durable: DurablePositions,
     pub(super) readers: LogReaders,
     pub(super) holds: LoopHolds,
+    pub(super) clock: ClockOffset,
 }
 
 /// The process itself, as a sender.
@@ -273,6 +275,13 @@ impl DriverHandle {
     #[must_use]
     pub fn holds(&self) -> &LoopHolds {
         &self.holds
+    }
+
+    /// How far the host's clock is ahead of the driver's time, in ms; behind it, below zero. `None`: the driver's time does not pass as the host's
+    /// does, as in a replay.
+    #[must_use]
+    pub fn clock_offset_ms(&self) -> Option<i64> {
+        self.clock.now_ms()
     }
 
     /// The driver's progress, new after every batch.

@@ -73,16 +73,18 @@ impl InputTracker {
         self.moved.insert(key.to_owned(), at);
     }
 
-    /// Sinks have come so far. Whether any of them has moved.
-    pub fn record_cursors(&mut self, cursors: BTreeMap<String, u64>) -> bool {
-        let mut moved = false;
+    /// Sinks have come so far.
+    pub fn record_cursors(&mut self, cursors: BTreeMap<String, u64>) {
         for (sink, number) in cursors {
             if self.position(&sink) < number {
                 self.reached(&sink, number);
-                moved = true;
             }
         }
-        moved
+    }
+
+    /// Whether a source or sink has come further than the last batch says.
+    pub fn has_moved(&self) -> bool {
+        !self.moved.is_empty()
     }
 
     /// Writes what could not be taken. Nothing is lost where that fails: it is tried again.

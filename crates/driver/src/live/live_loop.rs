@@ -107,13 +107,24 @@ impl<J: Journal> LiveLoop<J> {
     pub fn run(&mut self) -> Result<LoopEnd, DriverError> {
         loop {
             if let Some(end) = self.turn()? {
-                if end != LoopEnd::Died {
-                    self.save()?;
-                    self.sync_statuses()?;
-                }
-                return Ok(end);
+                return if end == LoopEnd::Died { Ok(end) } else { self.finish(end) };
             }
         }
+    }
+
+    /// Makes everything durable before the end. How far sinks have come by now needs a batch, or the next start would have them send again.
+    fn finish(&mut self, end: LoopEnd) -> Result<LoopEnd, DriverError> {
+        let cursors = self.handle.mailbox.take_cursors();
+        self.input.record_cursors(cursors);
+        if self.input.has_moved() {
+            let now = self.clock.now(self.engine.state().now(), None);
+            if let Some(died) = self.batch(now, Vec::new())? {
+                return Ok(died);
+            }
+        }
+        self.save()?;
+        self.sync_statuses()?;
+        Ok(end)
     }
 
     fn turn(&mut self) -> Result<Option<LoopEnd>, DriverError> {
@@ -126,6 +137,8 @@ impl<J: Journal> LiveLoop<J> {
         let due = if drained && self.clock.is_virtual() { None } else { self.due() };
         let wait = if self.arrived.is_empty() { self.clock.wait(due) } else { Some(Duration::ZERO) };
         let taken = self.wait(wait)?;
+        // They are in the mailbox no more, whatever becomes of this turn.
+        self.input.record_cursors(taken.cursors);
         if taken.asked {
             self.save()?;
             if let Some(end) = self.bring_up_to_date()? {
@@ -139,7 +152,6 @@ impl<J: Journal> LiveLoop<J> {
         if let Some(change) = taken.policy {
             self.change_policy(change)?;
         }
-        let moved = self.input.record_cursors(taken.cursors);
         let last = self.engine.state().now();
         let jump_to = due.filter(|_| taken.submissions.is_empty() && self.arrived.is_empty());
         let now = self.clock.now(last, jump_to);
@@ -150,7 +162,7 @@ impl<J: Journal> LiveLoop<J> {
         }
         let engine_due = self.engine.poll_timeout().is_some_and(|at| at <= now);
         let fed = self.feed.as_ref().and_then(|feed| feed.next()).is_some_and(|at| at <= now);
-        let nothing = self.arrived.is_empty() && taken.submissions.is_empty() && !moved;
+        let nothing = self.arrived.is_empty() && taken.submissions.is_empty() && !self.input.has_moved();
         if nothing && !engine_due && !fed && !self.resumed {
             return Ok(None);
         }
@@ -341,7 +353,7 @@ impl<J: Journal> LiveLoop<J> {
         })
     }
 
-    /// Tries until the disk has room: nothing is received meanwhile, and nothing has left.
+    /// Tries until the disk has room: nothing is received meanwhile, and nothing has left that waits for it.
     fn until_there_is_room(
         &mut self,
         mut attempt: impl FnMut(&mut Self) -> Result<(), DriverError>,
@@ -374,16 +386,15 @@ impl<J: Journal> LiveLoop<J> {
 
     /// Statuses to their log and to whoever follows. A full disk leaves them in the engine until there is room.
     fn publish_statuses(&mut self, statuses: Vec<Status>) -> Result<(), DriverError> {
-        let follows = statuses.first().is_none_or(|s| s.number == self.statuses.last() + 1);
-        let written = if follows {
-            self.statuses.write(&mut statuses.iter())
-        } else {
-            self.statuses.write(&mut self.engine.state().undelivered())
-        };
-        match written {
-            Err(e) if e.is_full() => tracing::error!("statuses are held back: {e}"),
-            other => other.map_err(DriverError::Storage)?,
-        }
+        self.until_statuses_have_room(|this| {
+            let follows = statuses.first().is_none_or(|s| s.number == this.statuses.last() + 1);
+            let written = if follows {
+                this.statuses.write(&mut statuses.iter())
+            } else {
+                this.statuses.write(&mut this.engine.state().undelivered())
+            };
+            written.map_err(DriverError::Storage)
+        })?;
         if self.statuses.last() - self.statuses.delivered() >= SYNC_EVERY {
             self.sync_statuses()?;
         }
@@ -393,11 +404,22 @@ impl<J: Journal> LiveLoop<J> {
 
     /// Makes all statuses durable that have been written, and those that a full disk has held back.
     fn sync_statuses(&mut self) -> Result<(), DriverError> {
-        if self.statuses.last() < self.engine.state().counters().statuses {
-            let caught_up = self.statuses.write(&mut self.engine.state().undelivered());
-            caught_up.or_else(|e| if e.is_full() { Ok(()) } else { Err(DriverError::Storage(e)) })?;
-        }
-        self.statuses.sync().map_err(DriverError::Storage)
+        self.until_statuses_have_room(|this| {
+            let behind = this.statuses.last() < this.engine.state().counters().statuses;
+            let caught_up = if behind { this.statuses.write(&mut this.engine.state().undelivered()) } else { Ok(()) };
+            // What is written is made durable, though the rest may find no room.
+            let synced = this.statuses.sync();
+            caught_up.and(synced).map_err(DriverError::Storage)
+        })
+    }
+
+    /// As [`LiveLoop::until_there_is_room`], so that the engine does not hold more and more of them. Whoever asks the driver to end need not wait
+    /// for room: their batches are durable, and the next start writes them.
+    fn until_statuses_have_room(
+        &mut self,
+        attempt: impl FnMut(&mut Self) -> Result<(), DriverError>,
+    ) -> Result<(), DriverError> {
+        self.until_there_is_room(attempt).or_else(|e| if e.is_full() { Ok(()) } else { Err(e) })
     }
 
     /// A snapshot spares the next start some work; without one it only takes longer.

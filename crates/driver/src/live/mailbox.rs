@@ -242,6 +242,11 @@ impl Mailbox {
         }
     }
 
+    /// How far sinks have come since the last time.
+    pub fn take_cursors(&self) -> BTreeMap<String, u64> {
+        std::mem::take(&mut self.lock().cursors)
+    }
+
     /// The next query. Who asked may ask again from now on.
     pub fn next_query(&self) -> Option<Query> {
         self.lock().queries.pop().map(|(query, _)| query)

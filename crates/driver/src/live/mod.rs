@@ -30,6 +30,8 @@ mod start;
 mod stream;
 mod submission;
 mod tenants;
+#[cfg(test)]
+mod tests;
 mod turns;
 
 pub use clock::{ClockMode, wall_ms};

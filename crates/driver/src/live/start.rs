@@ -201,12 +201,12 @@ fn assemble<J: Journal>(settings: LiveSettings<J>) -> Result<(LiveLoop<J>, Optio
         input.tenants.finished(planned.finished());
         commit_policy(text, planned, &mut journal, &mut executor, &engine)?;
     }
-    match statuses.write(&mut engine.state().undelivered()) {
-        // They stay in the engine until there is room; the loop logs what to do about it.
+    let written = statuses.write(&mut engine.state().undelivered());
+    match written.and(statuses.sync()) {
+        // They stay in the engine until there is room; the loop receives nothing until then.
         Err(e) if e.is_full() => tracing::error!("statuses are held back: {e}"),
-        written => written.map_err(DriverError::Storage)?,
+        durable => durable.map_err(DriverError::Storage)?,
     }
-    statuses.sync().map_err(DriverError::Storage)?;
     let context = QueryContext {
         journal: identity.id,
         folder: folder.clone(),
@@ -225,6 +225,7 @@ fn assemble<J: Journal>(settings: LiveSettings<J>) -> Result<(LiveLoop<J>, Optio
         durable: DurablePositions::default(),
         readers: LogReaders::default(),
         holds: LoopHolds::default(),
+        clock: clock.offset(),
     };
     handle.durable.update(journal.positions());
     let live = LiveLoop {

@@ -2,7 +2,7 @@
 //!
 //! Never: sums quotas (that is `quota`).
 
-use super::super::defaults::{default_tier, parent};
+use super::super::defaults::{ancestors, default_tier, parent};
 use super::super::fault::{Pos, meant, shown};
 use super::super::routes;
 use super::super::words::UndeclaredQueues;
@@ -171,7 +171,9 @@ impl Check<'_> {
                 self.path(&shared.under, &at);
                 let is_declared = declared.is_some_and(|q| q.contains_key(&shared.under));
                 let no_tier = self.filled.tiers.as_ref().is_some_and(|t| default_tier(t).is_none());
-                if !is_declared && no_tier {
+                // One that is not declared has the tier of the nearest declared queue above it.
+                let inherits = declared.is_some_and(|q| ancestors(&shared.under).any(|path| q.contains_key(path)));
+                if !inherits && no_tier {
                     let what =
                         format!("queue `{}` has no tier, and there is none called `normal`", shown(&shared.under));
                     self.at(&at, what, format!("declare `{}` among the queues, with its tier", shown(&shared.under)));

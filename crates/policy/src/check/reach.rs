@@ -1,21 +1,20 @@
-//! Whether each queue could ever start a job: some pool, some offering that its tier accepts, under every ceiling.
+//! Whether each queue, and those that are not declared, could ever start a job: some pool, some offering that its tier accepts, under every ceiling.
 //!
 //! Never: asks for a particular job's size; that is decided when it comes.
 
 use super::super::fault::{Pos, shown};
-use super::super::written::WrittenBuys;
+use super::super::undeclared::undeclared_rule;
+use super::super::written::{WrittenBuys, WrittenQueue};
 use super::pools::forbids;
 use super::{Check, PoolStock};
 use forebay_kernel::catalog::{CapacityType, Offering};
 
 impl Check<'_> {
     pub(super) fn reach(&mut self, stock: &[PoolStock]) {
+        let filled = self.filled;
         let mut reported: Vec<Pos> = Vec::new();
-        for (path, queue) in self.filled.queues.iter().flatten() {
-            let buys = self.filled.buys(queue).unwrap_or(WrittenBuys::Nothing);
-            let pools = queue.pools.iter().flatten();
-            let barred: Result<Vec<_>, ()> = pools.map(|pool| self.barred(pool, buys, stock).ok_or(())).collect();
-            let Some((pos, why, mend)) = barred.ok().and_then(|causes| causes.into_iter().next()) else { continue };
+        for (path, queue) in filled.queues.iter().flatten() {
+            let Some((pos, why, mend)) = self.bars(queue, stock) else { continue };
             // One ceiling may bar a hundred queues: it is reported once.
             if reported.contains(&pos) {
                 continue;
@@ -28,6 +27,25 @@ impl Check<'_> {
                 format!("{mend}, give the queue another pool, or give it a tier that buys something else"),
             );
         }
+        // Where a declared queue states the rules of undeclared ones, it was asked above.
+        let rule = undeclared_rule(filled).filter(|rule| rule.stated_by.is_none());
+        let barred = rule.and_then(|rule| self.bars(&rule.queue, stock));
+        if let Some((shared, (pos, why, mend))) = filled.shared().zip(barred)
+            && !reported.contains(&pos)
+        {
+            let what = format!("undeclared queues can never start a job: {why}");
+            let under = shown(&shared.under);
+            let remedy = format!("{mend}, or declare `{under}` with another pool or a tier that buys something else");
+            self.fault(pos, what, remedy);
+        }
+    }
+
+    /// Why a queue can get no node of any of its pools, and what mends the first of them; `None` where it can.
+    fn bars(&self, queue: &WrittenQueue, stock: &[PoolStock]) -> Option<(Pos, String, &'static str)> {
+        let buys = self.filled.buys(queue).unwrap_or(WrittenBuys::Nothing);
+        let pools = queue.pools.iter().flatten();
+        let barred: Option<Vec<_>> = pools.map(|pool| self.barred(pool, buys, stock)).collect();
+        barred?.into_iter().next()
     }
 
     /// Why a tier can get no node of a pool, where that is said, and what mends it; `None` where it can.

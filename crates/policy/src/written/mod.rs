@@ -146,7 +146,7 @@ pub struct WrittenTier {
     pub buys: Option<WrittenBuys>,
     /// Tiers of a higher priority whose jobs may stop this tier's. Default: none.
     pub stoppable_by: Option<Vec<String>>,
-    /// No run is stopped for another job before it has lasted this long, or `maxRunWhileOthersWait` where that is shorter. Default: `0s`.
+    /// No run is stopped for another job before it has lasted this long; `maxRunWhileOthersWait` cannot be shorter. Default: `0s`.
     pub min_run: Option<Time>,
     /// A run that has lasted this long may be stopped by any higher tier while others wait. Default: no such bound.
     pub max_run_while_others_wait: Option<Time>,
@@ -175,7 +175,7 @@ pub enum WrittenBuys {
 #[serde(expecting = "a queue such as `{tier: normal, quota: {default: {gpus: 64}}}`")]
 #[schemars(rename = "Queue")]
 pub struct WrittenQueue {
-    /// The tier of its jobs, unless a job names another of its `tiers`. Default: its parent's, else `normal`.
+    /// The tier of its jobs, unless a job names another of its `tiers`. Default: its parent's, else `normal`, or the only tier that there is.
     pub tier: Option<String>,
     /// Tiers that its jobs may ask for, its own among them; a job that asks for another is rejected. Default: its parent's, else its own tier and
     /// all of a lower priority.

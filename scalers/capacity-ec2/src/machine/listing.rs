@@ -141,6 +141,7 @@ impl Ec2Machine {
         let first = !std::mem::replace(&mut self.listing.listed, true);
         self.settle_purchases(&listing);
         self.remove_terminated(&listing);
+        self.report_stuck(now, &listing);
         self.find_other_journals(&listing);
         if first {
             self.take_over_boots(&listing);

@@ -24,6 +24,7 @@ mod terminations;
 mod tests;
 
 use crate::api_call::{DescribedInstance, Ec2Call, Ec2Response};
+use crate::clock::ClockReading;
 use crate::error_class::{Ec2Error, ErrorClass};
 use crate::rate_limiter::RateLimiter;
 use crate::request::LaunchRequest;
@@ -107,6 +108,17 @@ pub struct InstanceListing {
     pub at: Timestamp,
     /// All instances in the order of their ids. Terminated ones are included for as long as EC2 returns them.
     pub instances: Vec<DescribedInstance>,
+}
+
+impl InstanceListing {
+    /// The listing with the times of EC2 on the engine's clock, as `at` is.
+    #[must_use]
+    pub fn on_clock(mut self, clock: ClockReading) -> InstanceListing {
+        for instance in &mut self.instances {
+            instance.launched = instance.launched.map(|at| clock.to_engine(at));
+        }
+        self
+    }
 }
 
 /// What a running call is for.
@@ -201,6 +213,12 @@ impl Ec2Machine {
     /// Requests the end of an instance. The request is repeated until a listing shows that the instance is terminated.
     pub fn terminate(&mut self, now: Timestamp, instance: String) {
         self.terminations.add(now, instance);
+    }
+
+    /// Leaves the end of an instance to EC2 until then, because EC2 takes it back and charges nothing for it. A termination that was requested
+    /// already is not called back.
+    pub fn leave_to_ec2(&mut self, now: Timestamp, instance: String, until: Timestamp) {
+        self.terminations.leave_to_ec2(now, instance, until);
     }
 
     /// The calls to make now. Each needs one [`Ec2Machine::handle_response`] with its number.

@@ -7,7 +7,7 @@ use super::{
     BuyingMode, CallId, CallPurpose, Ec2Machine, InstanceListing, MAX_LAUNCHES, PurchaseOrigin, RETRY_FOR, TOKEN_LASTS,
 };
 use crate::api_call::{DescribedInstance, Ec2Call, Ec2Response, RateClass};
-use crate::error_class::{Ec2Error, ErrorClass, fleet_error, launch_error};
+use crate::error_class::{Ec2Error, ErrorClass, fleet_error, launch_error, needs_operator};
 use crate::rate_limiter::RetrySpans;
 use crate::request::{LaunchRequest, TAG_JOURNAL, TAG_POOL, TAG_PURCHASE};
 use crate::settings::JournalClaim;
@@ -231,8 +231,11 @@ impl Ec2Machine {
                 if !incomplete {
                     self.report_recovery(LAUNCH, &subject);
                 }
-                if let Some(first) = errors.into_iter().next().filter(|_| incomplete) {
-                    self.report_launch_failure(now, &subject, error, first);
+                // What is reported is what decides, and not an error beside it that passes by itself.
+                let decisive =
+                    errors.into_iter().find(|e| incomplete && launch_error(e.class) == error && needs_operator(e));
+                if let Some(decisive) = decisive {
+                    self.report_failure(now, LAUNCH, &subject, decisive);
                 }
                 match error {
                     // EC2 does not promise that a repeated call returns the instances of the first one.
@@ -252,7 +255,9 @@ impl Ec2Machine {
             // An earlier call may have succeeded: the refusal of this one says nothing about that.
             (Some(LaunchError::Throttled), _) if is_unsettled => self.retry_later(now, id),
             (Some(launch_error), _) => {
-                self.report_launch_failure(now, &subject, Some(launch_error), error);
+                if needs_operator(&error) {
+                    self.report_failure(now, LAUNCH, &subject, error);
+                }
                 let other_may_help = matches!(launch_error, LaunchError::Capacity | LaunchError::Config);
                 if is_unsettled {
                     self.settle_by_listing(id, now, launch_error);
@@ -260,7 +265,12 @@ impl Ec2Machine {
                     self.finish(id, Vec::new(), Some(launch_error));
                 }
             }
-            (None, ErrorClass::Mismatch) => self.settle_by_listing(id, now, LaunchError::Config),
+            (None, ErrorClass::Mismatch) => {
+                if needs_operator(&error) {
+                    self.report_failure(now, LAUNCH, &subject, error);
+                }
+                self.settle_by_listing(id, now, LaunchError::Config);
+            }
             (None, _) => self.retry_later(now, id),
         }
     }
@@ -273,13 +283,6 @@ impl Ec2Machine {
             purchase.stage = Stage::Ready;
         }
         moved
-    }
-
-    /// Reports a failure that an operator has to fix. A lack of stock and throttling pass by themselves.
-    fn report_launch_failure(&mut self, now: Timestamp, subject: &str, error: Option<LaunchError>, why: Ec2Error) {
-        if matches!(error, Some(LaunchError::Auth | LaunchError::Config | LaunchError::Quota)) {
-            self.report_failure(now, LAUNCH, subject, why);
-        }
     }
 
     /// The outcome is unknown: the call is repeated after a delay, or settled by a listing in the end.

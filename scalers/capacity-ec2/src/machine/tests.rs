@@ -1,5 +1,7 @@
 //! The machine's calls after each response.
 
+mod ends;
+
 use super::purchases::NO_GROUP;
 use super::*;
 use crate::api_call::Ec2InstanceState;
@@ -544,6 +546,39 @@ fn failures_of_two_markets_are_separate() {
     assert_eq!(buy(&mut machine, 5, "za", refused("InvalidSubnetID.NotFound", 400)).len(), 1);
     machine.poll(now + FAILURE_LASTS);
     assert_eq!(failures(&mut machine), [(false, "launch instances", subject)]);
+}
+
+#[test]
+fn an_operator_gets_the_error_that_decides() {
+    let error = |code: &str| Ec2Error::new(code, "no", 400);
+    let fleet = |codes: &[&str]| Ec2Response::Launched {
+        instances: Vec::new(),
+        errors: codes.iter().map(|code| error(code)).collect(),
+    };
+    for (response, reported) in [
+        (fleet(&["InsufficientInstanceCapacity", "UnauthorizedOperation"]), Some("UnauthorizedOperation")),
+        (fleet(&["InsufficientInstanceCapacity"]), None),
+        (
+            fleet(&["UnfulfillableCapacity", "InsufficientFreeAddressesInSubnet"]),
+            Some("InsufficientFreeAddressesInSubnet"),
+        ),
+        (refused("InsufficientFreeAddressesInSubnet", 400), Some("InsufficientFreeAddressesInSubnet")),
+        (refused("Client.InsufficientInstanceCapacity", 400), None),
+        (refused("IdempotentParameterMismatch", 400), Some("IdempotentParameterMismatch")),
+        (refused("IdempotentInstanceTerminated", 400), None),
+    ] {
+        let mut machine = machine();
+        list(&mut machine, T0, Vec::new());
+        machine.launch(request(1, "za"), PurchaseOrigin::New);
+        let requested = launches(&machine.poll(T0));
+        machine.handle_response(T0, requested[0].0, response.clone());
+        let code = |report| match report {
+            MachineReport::Failing { error, .. } => Some(error.code),
+            _ => None,
+        };
+        let codes: Vec<String> = machine.take_reports().into_iter().filter_map(code).collect();
+        assert_eq!(codes, reported.map(str::to_owned).into_iter().collect::<Vec<_>>(), "{response:?}");
+    }
 }
 
 #[test]

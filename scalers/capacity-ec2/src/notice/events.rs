@@ -1,7 +1,8 @@
-//! Converts a notice into events for the engine. Repeated notices are left to the engine, which ignores them.
+//! Converts a notice into events for the engine, on the engine's clock. Repeated notices are left to the engine, which ignores them.
 
 use super::{InterruptionNotice, NoticeKind};
 use crate::api_call::Ec2InstanceState;
+use crate::clock::ClockReading;
 use forebay_kernel::event::{Event, GoneWhy};
 use forebay_kernel::state::State;
 use forebay_kernel::state::nodes::NodePhase;
@@ -66,15 +67,16 @@ pub struct NoticeOutcome {
 pub struct FutureChange {
     /// The id of the instance.
     pub instance: String,
-    /// When it begins.
+    /// When it begins, on the engine's clock.
     pub at: Timestamp,
 }
 
-/// Converts a notice.
+/// Converts a notice. `clock`: now, by AWS's clock and by the engine's, see [`crate::queue::ReceivedMessage::clock_reading`].
 ///
 /// A new instance is unknown until the outcome of its purchase is. What is missed until then is found by [`crate::reconcile`].
-pub fn notice_events(notice: &InterruptionNotice, now: Timestamp, known: &impl KnownInstances) -> NoticeOutcome {
+pub fn notice_events(notice: &InterruptionNotice, clock: ClockReading, known: &impl KnownInstances) -> NoticeOutcome {
     let mut outcome = NoticeOutcome::default();
+    let at = clock.to_engine(notice.at);
     let members = notice.reservation.as_deref().map(|reservation| known.in_reservation(reservation));
     for instance in members.as_ref().unwrap_or(&notice.instances) {
         let Some(claim_status) = known.claim_status(instance) else {
@@ -82,18 +84,17 @@ pub fn notice_events(notice: &InterruptionNotice, now: Timestamp, known: &impl K
             continue;
         };
         let instance = instance.clone();
-        if notice.kind == NoticeKind::ScheduledChange && notice.at > now + ACT_WITHIN {
-            outcome.later.push(FutureChange { instance, at: notice.at });
+        if notice.kind == NoticeKind::ScheduledChange && at > clock.engine + ACT_WITHIN {
+            outcome.later.push(FutureChange { instance, at });
         } else {
-            outcome.events.extend(event(notice, instance, claim_status));
+            outcome.events.extend(event(notice.kind, instance, at, claim_status));
         }
     }
     outcome
 }
 
-fn event(notice: &InterruptionNotice, instance: String, claim_status: ClaimStatus) -> Option<Event> {
-    let at = notice.at;
-    match notice.kind {
+fn event(kind: NoticeKind, instance: String, at: Timestamp, claim_status: ClaimStatus) -> Option<Event> {
+    match kind {
         // The reason of a failed boot matters. It is not in the message, and the next listing has it.
         NoticeKind::State(_) if claim_status == ClaimStatus::Booting => None,
         NoticeKind::State(Ec2InstanceState::Terminated) => {

@@ -60,9 +60,9 @@ pub struct InterruptionNotice {
     pub instances: Vec<String>,
     /// The id of the reservation that ends.
     pub reservation: Option<String>,
-    /// When it happens or has happened. The time of reception replaces a missing time.
+    /// When it happens or has happened, on AWS's clock. The time of reception replaces a missing time.
     pub at: Timestamp,
-    /// When it was sent, if the message says so.
+    /// When it was sent, on AWS's clock, if the message says so.
     pub sent: Option<Timestamp>,
     /// EventBridge's id of the event. An event may be received twice.
     pub id: String,

@@ -1,7 +1,9 @@
 //! Each kind of message in the format of AWS's documentation, with its events.
 
 use super::*;
+use crate::clock::ClockReading;
 use forebay_kernel::event::{Event, GoneWhy};
+use forebay_kernel::units::Span;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -106,9 +108,9 @@ fn every_kind_is_decoded_and_converted() {
         let notice = notice(&event);
         assert_eq!((notice.kind, notice.sent), (kind, Some(SENT)), "{event}");
         assert_eq!((notice.instances.as_slice(), notice.id.len()), (&[OURS.to_owned()][..], 36), "{event}");
-        let outcome = notice_events(&notice, SENT, &known(ClaimStatus::Ready));
+        let outcome = notice_events(&notice, ClockReading::same(SENT), &known(ClaimStatus::Ready));
         assert_eq!(outcome, NoticeOutcome { events: expected, ..NoticeOutcome::default() }, "{event}");
-        let unknown = notice_events(&notice, SENT, &Known::default());
+        let unknown = notice_events(&notice, ClockReading::same(SENT), &Known::default());
         assert_eq!(unknown, NoticeOutcome { foreign: 1, ..NoticeOutcome::default() }, "not ours: {event}");
     }
 }
@@ -134,7 +136,7 @@ fn a_warning_has_one_event_and_an_end_has_its_reason() {
         (ClaimStatus::Ending, &state("terminated"), vec![gone(GoneWhy::Terminated)]),
     ] {
         assert_eq!(
-            notice_events(&notice(event), SENT, &known(claim_status)).events,
+            notice_events(&notice(event), ClockReading::same(SENT), &known(claim_status)).events,
             expected,
             "{claim_status:?}: {event}"
         );
@@ -159,7 +161,7 @@ fn a_capacity_block_ends_for_each_of_its_instances_half_an_hour_before_its_end()
     ] {
         let notice = notice(&event);
         assert_eq!((notice.kind, notice.instances.len()), (NoticeKind::BlockEnd, 0));
-        let outcome = notice_events(&notice, SENT, &instances);
+        let outcome = notice_events(&notice, ClockReading::same(SENT), &instances);
         assert_eq!(outcome, NoticeOutcome { events: vec![reclaim(at)], foreign: 1, later: vec![] }, "{event}");
     }
 }
@@ -185,14 +187,17 @@ fn a_scheduled_change_has_an_event_within_the_hour() {
     let instances = known(ClaimStatus::Ready);
     let at = SENT.0 + 60 * MINUTE;
     assert_eq!(
-        notice_events(&soon, SENT, &instances),
+        notice_events(&soon, ClockReading::same(SENT), &instances),
         NoticeOutcome { events: vec![reclaim(at)], foreign: 1, later: vec![] }
     );
     let earlier = Timestamp(SENT.0 - 1);
     let later = vec![FutureChange { instance: OURS.to_owned(), at: Timestamp(at) }];
-    assert_eq!(notice_events(&soon, earlier, &instances), NoticeOutcome { events: vec![], foreign: 1, later });
+    assert_eq!(
+        notice_events(&soon, ClockReading::same(earlier), &instances),
+        NoticeOutcome { events: vec![], foreign: 1, later }
+    );
     let started = notice(&change("", ours));
-    assert_eq!(notice_events(&started, SENT, &instances).events, [reclaim(SENT.0)]);
+    assert_eq!(notice_events(&started, ClockReading::same(SENT), &instances).events, [reclaim(SENT.0)]);
     let mut over = change("Sat, 21 Nov 2026 21:30:00 GMT", json!([{ "entityValue": OURS }]));
     over["detail"]["statusCode"] = json!("closed");
     let volumes = change("Sat, 21 Nov 2026 21:30:00 GMT", json!([{ "entityValue": "vol-049df61146c4d7901" }]));
@@ -202,6 +207,35 @@ fn a_scheduled_change_has_an_event_within_the_hour() {
         let message = decode_message(&event.to_string(), Timestamp(1));
         assert_eq!(message, Ok(QueueMessage::Foreign { about: "aws.health: AWS Health Event".to_owned() }), "{event}");
     }
+}
+
+#[test]
+fn times_of_aws_are_put_on_the_engines_clock() {
+    let minutes = Span::mins;
+    let warning =
+        ec2("EC2 Spot Instance Interruption Warning", &json!({ "instance-id": OURS, "instance-action": "terminate" }));
+    let change = health(&json!({
+        "service": "EC2", "eventTypeCategory": "scheduledChange", "startTime": "Sat, 21 Nov 2026 21:20:00 GMT",
+        "affectedEntities": [{ "entityValue": OURS }]
+    }));
+    let instances = known(ClaimStatus::Ready);
+    for (aws, engine) in [
+        (SENT, SENT + minutes(50)),
+        (SENT, SENT - minutes(50)),
+        (SENT, SENT + minutes(60 * 24 * 365)),
+        (SENT + Span::secs(30), SENT + minutes(50)),
+    ] {
+        let clock = ClockReading { aws, engine };
+        let at = |at: Timestamp| vec![reclaim((engine + at.since(aws)).0)];
+        let spot = notice_events(&notice(&warning), clock, &instances);
+        assert_eq!(spot.events, at(SENT + minutes(2)), "{clock:?}: what is left of the two minutes is left");
+        let soon = notice_events(&notice(&change), clock, &instances);
+        assert_eq!((soon.events, soon.later), (at(SENT + minutes(50)), vec![]), "{clock:?}: within the hour");
+    }
+    let early = ClockReading { aws: SENT - minutes(30), engine: SENT + minutes(30) };
+    let outcome = notice_events(&notice(&change), early, &instances);
+    let later = FutureChange { instance: OURS.to_owned(), at: SENT + minutes(110) };
+    assert_eq!(outcome, NoticeOutcome { later: vec![later], ..NoticeOutcome::default() });
 }
 
 #[test]

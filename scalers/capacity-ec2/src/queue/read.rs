@@ -9,9 +9,9 @@ use crate::notice::{QueueMessage, decode_message};
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::{DeleteMessageBatchRequestEntry, Message, MessageSystemAttributeName};
 use forebay_aws::{CallError, FailureKind};
-use forebay_kernel::units::Timestamp;
+use forebay_kernel::units::{Span, Timestamp};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
@@ -21,6 +21,12 @@ const MAX_MESSAGES: i32 = 10;
 const MAX_UNACKNOWLEDGED: usize = 4;
 /// Attempts to delete. Messages that are left are received again, and ignored as known.
 const MAX_DELETE_ATTEMPTS: u32 = 5;
+/// What is asked for of each message: by them AWS's clock is known when the message is received.
+const ATTRIBUTES: [MessageSystemAttributeName; 3] = [
+    MessageSystemAttributeName::SentTimestamp,
+    MessageSystemAttributeName::ApproximateFirstReceiveTimestamp,
+    MessageSystemAttributeName::ApproximateReceiveCount,
+];
 
 /// The reader of one queue.
 pub(super) struct QueueReader {
@@ -114,7 +120,8 @@ impl QueueReader {
             Ok(received) => received,
             Err(failure) => return Ok(Err(failure)),
         };
-        let (messages, handles): (Vec<ReceivedMessage>, Vec<String>) = messages.into_iter().filter_map(decode).unzip();
+        let decoded = messages.into_iter().filter_map(|message| decode(message, self.timings.hidden));
+        let (messages, handles): (Vec<ReceivedMessage>, Vec<String>) = decoded.unzip();
         if messages.is_empty() {
             return Ok(Ok(()));
         }
@@ -130,7 +137,7 @@ impl QueueReader {
         let seconds = |time: Duration| i32::try_from(time.as_secs()).unwrap_or(i32::MAX);
         let call = self.client.receive_message().queue_url(&*url).max_number_of_messages(MAX_MESSAGES);
         let call = call.wait_time_seconds(seconds(poll_wait)).visibility_timeout(seconds(self.timings.hidden));
-        let call = call.message_system_attribute_names(MessageSystemAttributeName::SentTimestamp);
+        let call = call.set_message_system_attribute_names(Some(ATTRIBUTES.to_vec()));
         let timeout = poll_wait + self.timings.response_timeout;
         let response = with_timeout(timeout, "ReceiveMessage", &self.name, call.send()).await?;
         Ok((url, response.messages.unwrap_or_default()))
@@ -225,15 +232,21 @@ async fn delete(
     Err(failure)
 }
 
-/// The message and its receipt handle, which SQS always sets.
-fn decode(message: Message) -> Option<(ReceivedMessage, String)> {
+/// The message and its receipt handle, which SQS always sets. `hidden`: for how long a received message stays hidden.
+fn decode(message: Message, hidden: Duration) -> Option<(ReceivedMessage, String)> {
     let handle = message.receipt_handle?;
     let body = message.body.unwrap_or_default();
     let attributes = message.attributes.unwrap_or_default();
-    let sent = attributes.get(&MessageSystemAttributeName::SentTimestamp);
-    let sent = sent.and_then(|text| text.parse().ok()).map(Timestamp);
-    let content = decode_message(&body, sent.unwrap_or_else(now));
-    Some((ReceivedMessage { id: message.message_id.unwrap_or_default(), sent, content, body }, handle))
+    let number = |name: MessageSystemAttributeName| attributes.get(&name).and_then(|text| text.parse::<u64>().ok());
+    let sent = number(MessageSystemAttributeName::SentTimestamp).map(Timestamp);
+    // Of a message that is received again only the first time is known, and that it was hidden after each time.
+    let again = number(MessageSystemAttributeName::ApproximateReceiveCount).unwrap_or(1).saturating_sub(1);
+    let first = number(MessageSystemAttributeName::ApproximateFirstReceiveTimestamp).map(Timestamp);
+    let last = first.map(|at| at + Span::secs(hidden.as_secs()).times(again));
+    let received = last.or(sent).unwrap_or_else(now);
+    let content = decode_message(&body, sent.unwrap_or(received));
+    let id = message.message_id.unwrap_or_default();
+    Some((ReceivedMessage { id, sent, received, arrived: Instant::now(), content, body }, handle))
 }
 
 fn now() -> Timestamp {
@@ -250,5 +263,67 @@ async fn unless_stopping<T>(
         biased;
         _ = stopping.wait_for(|stopping| *stopping) => Err(Stopping),
         output = future => Ok(output),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::notice::{ClaimStatus, KnownInstances, notice_events};
+    use forebay_kernel::event::Event;
+
+    const OURS: &str = "i-1234567890abcdef0";
+    /// 2026-11-21T20:30:00Z, the time of the event.
+    const SENT_MS: u64 = 1_795_293_000_000;
+
+    struct OneInstance;
+
+    impl KnownInstances for OneInstance {
+        fn claim_status(&self, _: &str) -> Option<ClaimStatus> {
+            Some(ClaimStatus::Ready)
+        }
+
+        fn in_reservation(&self, _: &str) -> Vec<String> {
+            Vec::new()
+        }
+    }
+
+    /// How long the engine gives a spot instance whose warning has these attributes, by an engine's clock.
+    fn seconds_left(attributes: &[(MessageSystemAttributeName, u64)], engine: Timestamp) -> u64 {
+        let body = format!(
+            r#"{{"id":"1","source":"aws.ec2","detail-type":"EC2 Spot Instance Interruption Warning","time":"2026-11-21T20:30:00Z",
+            "detail":{{"instance-id":"{OURS}","instance-action":"terminate"}}}}"#
+        );
+        let mut message = Message::builder().receipt_handle("r").message_id("m").body(body);
+        for (name, value) in attributes {
+            message = message.attributes(name.clone(), value.to_string());
+        }
+        let (message, _) = decode(message.build(), Duration::from_secs(30)).expect("a message");
+        let Ok(QueueMessage::Notice(notice)) = &message.content else { panic!("{message:?}") };
+        let events = notice_events(notice, message.clock_reading(engine), &OneInstance).events;
+        let [Event::ReclaimNotice { at, .. }] = &events[..] else { panic!("{events:?}") };
+        // It has waited here for some milliseconds, which round up again.
+        at.since(engine).0.div_ceil(1000)
+    }
+
+    #[test]
+    fn a_warning_leaves_what_is_left_of_its_two_minutes_whatever_the_clocks_here_say() {
+        use MessageSystemAttributeName::{
+            ApproximateFirstReceiveTimestamp as First, ApproximateReceiveCount as Count, SentTimestamp as Sent,
+        };
+        let of = |after_s: u64| SENT_MS + after_s * 1000;
+        for (case, attributes, expected) in [
+            ("at once", vec![(Sent, of(0)), (First, of(0)), (Count, 1)], 120),
+            ("after 40 s in the queue", vec![(Sent, of(1)), (First, of(40)), (Count, 1)], 80),
+            ("received for the third time", vec![(Sent, of(1)), (First, of(5)), (Count, 3)], 55),
+            ("without a time of reception", vec![(Sent, of(1))], 119),
+            ("received before it was sent", vec![(Sent, of(2)), (First, of(0)), (Count, 1)], 118),
+            ("long after its time", vec![(Sent, of(1)), (First, of(3000)), (Count, 1)], 0),
+        ] {
+            // This machine's clock has no part in it, and the engine's may be anywhere.
+            for engine in [SENT_MS, SENT_MS - 3_000_000, SENT_MS + 3_000_000] {
+                assert_eq!(seconds_left(&attributes, Timestamp(engine)), expected, "{case} at {engine}");
+            }
+        }
     }
 }

@@ -38,8 +38,7 @@ pub(super) async fn read(call: &KubeCall, response: Response<Body>) -> Result<Ku
     let bytes = bytes(response.into_body(), limit).await?;
     let unreadable = |e: serde_json::Error| KubeError::no_response(&format!("the response cannot be read: {e}"));
     let object = |resource: Resource| {
-        let json: Value = serde_json::from_slice(&bytes).map_err(unreadable)?;
-        let object = KubeObject::of_json(resource, json).map_err(unreadable)?;
+        let object = KubeObject::of_slice(resource, &bytes).map_err(unreadable)?;
         Ok(KubeResponse::Object(Box::new(object)))
     };
     match call {

@@ -13,7 +13,7 @@ use crate::api_call::{KubeCall, KubeCallId, KubeResponse, Resource, WatchChange,
 use crate::kube_error::KubeError;
 use std::collections::{BTreeMap, VecDeque};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 
 /// Events of watches that wait to be handled. Past them, the API server waits: a kubelet's pods change a few times each.
 const WAITING_EVENTS: usize = 256;
@@ -71,23 +71,45 @@ impl CallRunner {
 
     /// What happens next. It waits for ever where nothing runs; a future that is dropped loses nothing.
     pub async fn next(&mut self) -> RunnerEvent {
-        if let Some(event) = self.lost.pop_front() {
-            return RunnerEvent::Watch(event);
-        }
         loop {
+            if let Some(event) = self.lost.pop_front() {
+                return RunnerEvent::Watch(event);
+            }
             tokio::select! {
                 Some(event) = self.events.recv() => return RunnerEvent::Watch(event),
-                Some(done) = self.tasks.join_next() => match done {
-                    Ok(Some((id, response))) => return RunnerEvent::Response(id, response),
-                    // A watch that ended, and said so, or one that was ended for the next.
-                    Ok(None) => {}
-                    Err(error) if error.is_cancelled() => {}
-                    Err(error) => {
-                        tracing::error!("kubernetes: a call ended by a bug of this program: {error}");
-                        self.abort();
-                        return RunnerEvent::Lost;
+                Some(done) = self.tasks.join_next() => {
+                    if let Some(event) = self.ended(done) {
+                        return event;
                     }
-                },
+                }
+            }
+        }
+    }
+
+    /// What has happened already. `None`: nothing that was not said.
+    pub fn next_ready(&mut self) -> Option<RunnerEvent> {
+        if let Some(event) = self.lost.pop_front() {
+            return Some(RunnerEvent::Watch(event));
+        }
+        while let Some(done) = self.tasks.try_join_next() {
+            if let Some(event) = self.ended(done) {
+                return Some(event);
+            }
+        }
+        self.events.try_recv().ok().map(RunnerEvent::Watch)
+    }
+
+    /// What a task that has ended says.
+    fn ended(&mut self, done: Result<Option<(KubeCallId, KubeResponse)>, JoinError>) -> Option<RunnerEvent> {
+        match done {
+            Ok(Some((id, response))) => Some(RunnerEvent::Response(id, response)),
+            // A watch that ended, and said so, or one that was ended for the next.
+            Ok(None) => None,
+            Err(error) if error.is_cancelled() => None,
+            Err(error) => {
+                tracing::error!("kubernetes: a call ended by a bug of this program: {error}");
+                self.abort();
+                Some(RunnerEvent::Lost)
             }
         }
     }

@@ -5,6 +5,7 @@
 //!                                                          '-----> reports, in order
 //! ```
 //!
+//! What has come while something else was handled is handled with it: the machine is asked for calls once for all of it.
 //! No report is dropped: while whoever takes them is slow, commands, responses and watches wait.
 //! Never: a clock of its own, a decision.
 
@@ -21,6 +22,10 @@ use tokio::sync::mpsc::{Receiver, Sender};
 
 /// The longest time between two polls of the machine, so that a clock that was set is noticed.
 const MAX_SLEEP: Duration = Duration::from_secs(60);
+
+/// Responses and events that are handled before the machine is asked for calls again: a few times those that run at a time, so that none of their
+/// places stays empty for longer than this many take, some milliseconds.
+const MOST_AT_ONCE: usize = 256;
 
 /// What the engine's side wants of the cluster.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,13 +88,21 @@ pub async fn run(
                 Some(command) => handle(&mut machine, command),
                 None => return,
             },
-            event = runner.next() => match event {
-                RunnerEvent::Response(id, response) => machine.handle_response(id, response, now()),
-                RunnerEvent::Watch(event) => machine.handle_watch(event, now()),
-                RunnerEvent::Lost => machine.lose_running_calls(now()),
-            },
+            event = runner.next() => {
+                take(&mut machine, event, now());
+                let more = std::iter::from_fn(|| runner.next_ready()).take(MOST_AT_ONCE);
+                more.for_each(|event| take(&mut machine, event, now()));
+            }
             () = tokio::time::sleep(wait) => {}
         }
+    }
+}
+
+fn take(machine: &mut KubeMachine, event: RunnerEvent, now: Timestamp) {
+    match event {
+        RunnerEvent::Response(id, response) => machine.handle_response(id, response, now),
+        RunnerEvent::Watch(event) => machine.handle_watch(event, now),
+        RunnerEvent::Lost => machine.lose_running_calls(now),
     }
 }
 

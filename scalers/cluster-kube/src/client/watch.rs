@@ -6,6 +6,7 @@ use super::request;
 use super::response::{StatusBody, error, unsent};
 use crate::api_call::{KubeCall, KubeCallId, KubeObject, Resource, WatchChange, WatchEvent};
 use crate::kube_error::{KubeError, KubeErrorClass};
+use crate::objects::{KubeNode, KubePod};
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
@@ -79,18 +80,42 @@ async fn deliver(
 
 /// A line of a watch.
 #[derive(Deserialize)]
-struct Line {
+struct Line<T> {
     #[serde(rename = "type")]
     kind: String,
-    object: Value,
+    object: T,
+}
+
+impl<T> Line<T> {
+    /// What has become of an object. `None`: the line says something else.
+    fn change(self, object: impl FnOnce(T) -> KubeObject) -> Option<WatchChange> {
+        match self.kind.as_str() {
+            "ADDED" | "MODIFIED" => Some(WatchChange::Applied(Box::new(object(self.object)))),
+            "DELETED" => Some(WatchChange::Deleted(Box::new(object(self.object)))),
+            _ => None,
+        }
+    }
+}
+
+/// What has become of a pod or a node: there are many, and nothing of them comes to memory but what is used. `None`: it is no such line, and is read
+/// as every other.
+fn change_of_many(resource: Resource, line: &[u8]) -> Option<WatchChange> {
+    match resource {
+        Resource::Pods => serde_json::from_slice::<Line<KubePod>>(line).ok()?.change(KubeObject::Pod),
+        Resource::Nodes => serde_json::from_slice::<Line<KubeNode>>(line).ok()?.change(KubeObject::Node),
+        _ => None,
+    }
 }
 
 /// What a line says. `Err`: that it is the end.
 fn change_of(resource: Resource, line: &[u8]) -> Result<WatchChange, WatchChange> {
+    if let Some(change) = change_of_many(resource, line) {
+        return Ok(change);
+    }
     let unreadable = |e: serde_json::Error| {
         WatchChange::Failed(KubeError::no_response(&format!("a line of the watch cannot be read: {e}")))
     };
-    let Line { kind, object } = serde_json::from_slice(line).map_err(unreadable)?;
+    let Line::<Value> { kind, object } = serde_json::from_slice(line).map_err(unreadable)?;
     let object_of = |object| KubeObject::of_json(resource, object).map(Box::new).map_err(unreadable);
     match kind.as_str() {
         "ADDED" | "MODIFIED" => Ok(WatchChange::Applied(object_of(object)?)),
@@ -159,6 +184,7 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
     use tokio::sync::mpsc;
 
     async fn said(text: &str) -> (Vec<WatchChange>, WatchChange) {
@@ -186,6 +212,29 @@ mod tests {
             matches!(&changes[..], [WatchChange::Applied(_), WatchChange::Deleted(_), WatchChange::Bookmark { resource_version }] if resource_version == "12")
         );
         assert_eq!(last, WatchChange::Ended, "half a line is what the connection lost");
+    }
+
+    #[test]
+    fn a_pod_and_a_node_are_read_as_their_whole_json_is() {
+        let metadata = json!({"name": "a", "uid": "u", "resourceVersion": "7", "labels": {"l": "v"}, "managedFields": [{"manager": "m"}],
+            "annotations": {"k": "\u{e9}\n"}, "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30});
+        let spec = json!({"nodeName": "n", "containers": [{"name": "c", "env": [{"name": "E", "value": "1"}],
+            "resources": {"requests": {"cpu": "1"}}}], "providerID": "aws:///z/i-1", "taints": [{"key": "k", "effect": "NoSchedule"}]});
+        let status = json!({"phase": "Running", "containerStatuses": [{"name": "c", "state": {"running": {"startedAt": "x"}}}],
+            "allocatable": {"cpu": "2"}, "conditions": [{"type": "Ready", "status": "True"}], "nodeInfo": {"bootID": "b"}});
+        let object = json!({"kind": "any", "metadata": metadata, "spec": spec, "status": status});
+        for resource in [Resource::Pods, Resource::Nodes] {
+            let whole = KubeObject::of_json(resource, object.clone()).unwrap();
+            assert_eq!(KubeObject::of_slice(resource, object.to_string().as_bytes()).unwrap(), whole);
+            for (kind, change) in [
+                ("ADDED", WatchChange::Applied(Box::new(whole.clone()))),
+                ("MODIFIED", WatchChange::Applied(Box::new(whole.clone()))),
+                ("DELETED", WatchChange::Deleted(Box::new(whole.clone()))),
+            ] {
+                let line = json!({"type": kind, "object": object}).to_string();
+                assert_eq!(change_of_many(resource, line.as_bytes()), Some(change), "{resource:?} {kind}");
+            }
+        }
     }
 
     #[tokio::test]

@@ -2,8 +2,9 @@
 //! again until it is done.
 
 use super::agenda::Task;
+use super::census::{Examined, GangScope};
 use super::gang::{Gang, NamespaceState, Verdict, Worker};
-use super::life::{Death, Life, is_preparing, words};
+use super::life::{Death, Life, words};
 use super::{KubeMachine, KubeReport, OBJECTS};
 use crate::api_call::Resource;
 use crate::names::{ANNOTATION_BARRIER, RunId, WorkerId};
@@ -13,63 +14,61 @@ use forebay_kernel::units::Timestamp;
 use std::collections::BTreeMap;
 
 impl KubeMachine {
-    /// Plans what a gang needs next, and reports what became of it.
-    pub(super) fn advance(&mut self, run: RunId, now: Timestamp) {
+    /// Plans what a gang needs next where something of it has changed, and reports what became of it.
+    pub(super) fn advance(&mut self, run: RunId, scope: GangScope, now: Timestamp) {
         if !self.listings.complete() {
             // Looked at when everything is listed.
             return;
         }
         let Some(mut gang) = self.gangs.remove(&run) else { return };
         if self.run_view(run).is_none() {
-            if self.clean_up(run, &mut gang, now) {
+            if self.clean_up(run, &mut gang, scope, now) {
                 self.gangs.insert(run, gang);
             } else {
                 self.forget_run(run, &gang);
             }
             return;
         }
-        let lives = self.lives(run, &gang);
-        if gang.verdict.is_none() {
+        let examined = self.examine(run, &mut gang, scope);
+        let ended_before = gang.verdict.is_some();
+        if !ended_before {
             let started = self.run_view(run).is_some_and(|view| view.stage.has_started());
             if gang.released || started {
-                self.advance_run(run, &mut gang, &lives, now);
+                self.advance_run(run, &mut gang, &examined, now);
             } else {
-                self.advance_start(run, &mut gang, &lives, now);
+                self.advance_start(run, &mut gang, &examined.lives, now);
             }
         }
         if gang.verdict.is_some() {
-            self.advance_end(run, &mut gang, &lives, now);
+            if ended_before || examined.scope == GangScope::Whole {
+                self.advance_end(run, &mut gang, &examined.lives, now);
+            } else {
+                // That it ends concerns all workers, and only some were looked at.
+                self.changed.insert(run);
+            }
         }
-        self.clean_left(run, &mut gang, now);
+        self.clean_left(run, &mut gang, &examined.scope, now);
         self.gangs.insert(run, gang);
     }
 
-    /// How far each worker that holds a place is.
-    fn lives(&self, run: RunId, gang: &Gang) -> BTreeMap<u32, Life> {
-        let view = self.run_view(run);
-        let left = |number: &u32| view.is_some_and(|view| view.left.contains(number));
-        let done = |number: &u32| view.is_some_and(|view| view.done.contains(number));
-        let workers = gang.workers.iter().filter(|(number, _)| !left(number));
-        let life = |number: &u32, worker| match done(number) {
-            // Its completion is journaled: whatever became of its pod since, it has ended.
-            true => Life::Dead(Death::Completed),
-            false => self.life(run, gang, worker),
-        };
-        workers.map(|(number, worker)| (*number, life(number, worker))).collect()
+    fn forget_run(&mut self, run: RunId, gang: &Gang) {
+        for (number, worker) in &gang.workers {
+            self.forget_place(WorkerId { run, worker: *number }, worker);
+        }
     }
 
-    fn forget_run(&mut self, run: RunId, gang: &Gang) {
-        for instance in gang.workers.values().filter_map(|worker| worker.instance.as_ref()) {
-            if let Some(runs) = self.runs_on.get_mut(instance) {
-                runs.remove(&run);
-                if runs.is_empty() {
-                    self.runs_on.remove(instance);
-                }
+    /// A worker is not known any more.
+    pub(super) fn forget_place(&mut self, id: WorkerId, worker: &Worker) {
+        let Some(instance) = &worker.instance else { return };
+        if let Some(workers) = self.workers_on.get_mut(instance) {
+            workers.remove(&id);
+            if workers.is_empty() {
+                self.workers_on.remove(instance);
             }
         }
     }
 
-    /// A gang whose barrier is closed: its objects, its pods, its Bindings, and then the barrier.
+    /// A gang whose barrier is closed: its objects, its pods, its Bindings, and then the barrier. `lives`: of the workers that are looked at.
     fn advance_start(&mut self, run: RunId, gang: &mut Gang, lives: &BTreeMap<u32, Life>, now: Timestamp) {
         if let Some(words) = self.broken_start(gang, lives) {
             return self.refuse(run, gang, words);
@@ -90,8 +89,7 @@ impl KubeMachine {
         }
         let id = |number: &u32| WorkerId { run, worker: *number };
         let of = |life: Life| lives.iter().filter(move |(_, known)| **known == life).map(|(number, _)| *number);
-        let absent: Vec<u32> = of(Life::Absent).collect();
-        let needs_secret = !absent.is_empty() || gang.secret_lost_at.is_some();
+        let needs_secret = gang.census.any_absent() || gang.secret_lost_at.is_some();
         if needs_secret && !gang.has(Resource::Secrets) {
             let create = Task::CreateObject(run, Resource::Secrets);
             // What is being asked for is not asked for again without a pause.
@@ -101,27 +99,33 @@ impl KubeMachine {
             return;
         }
         // Where something exists under the name of a pod, it is read first.
-        for number in absent.iter().filter(|number| !self.agenda.is_open(&Task::Read(id(number)))).collect::<Vec<_>>() {
-            self.agenda.plan(Task::Create(id(number)), now);
+        for number in of(Life::Absent) {
+            if !self.agenda.is_open(&Task::Read(id(&number))) {
+                self.agenda.plan(Task::Create(id(&number)), now);
+            }
         }
-        let unbound: Vec<u32> = of(Life::Unbound).collect();
-        if !absent.is_empty() {
+        if gang.census.any_absent() {
             return;
         }
         // All or none: a gang with a node that cannot take its worker now waits, and a change of that node looks at it again.
-        if self.waits_for_nodes(run, gang, &unbound) {
+        let unbound: Vec<u32> = of(Life::Unbound).collect();
+        self.say_why_unbound(run, gang, &unbound);
+        if gang.census.any_blocked() {
             return;
         }
         for number in &unbound {
             self.agenda.plan(Task::Bind(id(number)), now);
         }
-        if unbound.is_empty() {
+        if !gang.census.any_unbound() {
             self.agenda.plan(Task::OpenBarrier(run), now);
         }
     }
 
     /// Whether a gang of which nothing was made yet waits until a lost pod has ended, and says so.
     fn waits_for_lost(&mut self, run: RunId, gang: &mut Gang) -> bool {
+        if self.lost.is_empty() && !gang.waits_for_lost {
+            return false;
+        }
         let untouched = gang.workers.values().all(|worker| worker.pod.is_none() && !worker.create_unknown);
         let words = self.lost_in_the_way(run.job, gang).filter(|_| untouched);
         if words.is_none() && !gang.waits_for_lost {
@@ -137,46 +141,40 @@ impl KubeMachine {
         gang.waits_for_lost
     }
 
-    /// Whether a gang waits because a node cannot take its worker now, and says of each such worker why.
-    fn waits_for_nodes(&mut self, run: RunId, gang: &mut Gang, unbound: &[u32]) -> bool {
-        let mut waits = false;
+    /// Says of each of these workers why its node cannot take it now, or that it can.
+    fn say_why_unbound(&mut self, run: RunId, gang: &mut Gang, unbound: &[u32]) {
         for number in unbound {
             let Some(worker) = gang.workers.get_mut(number) else { continue };
             let words = self.why_unbound(worker.instance.as_deref());
-            waits |= words.is_some();
             if worker.waits_for != words {
                 worker.waits_for.clone_from(&words);
                 self.reports.push(KubeReport::Waiting { worker: WorkerId { run, worker: *number }, words });
             }
         }
-        waits
     }
 
     /// Why a gang cannot start any more: a pod of it is over, or goes.
     fn broken_start(&self, gang: &Gang, lives: &BTreeMap<u32, Life>) -> Option<String> {
-        for (number, life) in lives {
-            let worker = gang.workers.get(number)?;
-            let name = worker.pod.as_ref().map_or("a pod", |key| &key.name);
-            match life {
-                Life::Dead(Death::Refused(words)) => return Some(words.clone()),
-                Life::Dead(Death::Exit(code)) => {
-                    return Some(format!("{name} ended with exit code {code} before its gang was bound"));
-                }
-                Life::Dead(death) => return Some(over_before_bound(name, worker, death)),
-                Life::Unproven if worker.pod.is_some() => {
-                    return Some(format!(
-                        "{name} was ended by somebody else than its kubelet before its gang was bound"
-                    ));
-                }
-                Life::Unproven => return Some(format!("{name} was deleted before its gang was bound")),
-                _ if self.is_deleting(worker) => return Some(format!("{name} was deleted before its gang was bound")),
-                _ => {}
+        lives.iter().find_map(|(number, life)| self.why_broken(gang.workers.get(number)?, life))
+    }
+
+    /// Why the gang of a worker cannot start any more. `None`: not because of this worker.
+    pub(super) fn why_broken(&self, worker: &Worker, life: &Life) -> Option<String> {
+        let name = worker.pod.as_ref().map_or("a pod", |key| &key.name);
+        match life {
+            Life::Dead(Death::Refused(words)) => Some(words.clone()),
+            Life::Dead(Death::Exit(code)) => {
+                Some(format!("{name} ended with exit code {code} before its gang was bound"))
             }
-            if let (Some(words), Life::Unbound) = (&worker.bind_refused, life) {
-                return Some(words.clone());
+            Life::Dead(death) => Some(over_before_bound(name, worker, death)),
+            Life::Unproven if worker.pod.is_some() => {
+                Some(format!("{name} was ended by somebody else than its kubelet before its gang was bound"))
             }
+            Life::Unproven => Some(format!("{name} was deleted before its gang was bound")),
+            _ if self.is_deleting(worker) => Some(format!("{name} was deleted before its gang was bound")),
+            Life::Unbound => worker.bind_refused.clone(),
+            Life::Absent | Life::Bound | Life::Working => None,
         }
-        None
     }
 
     /// The cluster will not start or keep a gang: the job's submitter gets Kubernetes' words.
@@ -188,14 +186,18 @@ impl KubeMachine {
     }
 
     /// A gang whose barrier is open: told to go, started, and then what becomes of each worker.
-    fn advance_run(&mut self, run: RunId, gang: &mut Gang, lives: &BTreeMap<u32, Life>, now: Timestamp) {
-        self.tell_to_go(run, gang, now);
-        self.look_for_warnings(run, gang, lives, now);
-        self.report_started(run, gang, lives, now);
+    fn advance_run(&mut self, run: RunId, gang: &mut Gang, examined: &Examined, now: Timestamp) {
+        let lives = &examined.lives;
+        self.tell_to_go(run, gang, lives, now);
+        self.look_for_warnings(run, gang, now);
+        self.report_started(run, gang, now);
         if gang.reported.started {
             self.report_completed(run, gang, lives);
         }
-        self.advance_leaving(run, gang, lives, now);
+        // Where one of them has changed, the whole gang is looked at.
+        if examined.scope == GangScope::Whole {
+            self.advance_leaving(run, gang, lives, now);
+        }
         for (number, life) in lives.iter().filter(|(number, _)| !gang.leaving.contains_key(number)) {
             let Some(worker) = gang.workers.get(number) else { continue };
             let deleted = self.is_cut_short(worker);
@@ -255,9 +257,10 @@ impl KubeMachine {
         journaled || gang.reported.completed.contains(&number)
     }
 
-    fn tell_to_go(&mut self, run: RunId, gang: &Gang, now: Timestamp) {
-        for (number, worker) in &gang.workers {
-            let Some(pod) = worker.pod.as_ref().and_then(|key| self.pods.get(key)) else { continue };
+    fn tell_to_go(&mut self, run: RunId, gang: &Gang, lives: &BTreeMap<u32, Life>, now: Timestamp) {
+        for number in lives.keys() {
+            let key = gang.workers.get(number).and_then(|worker| worker.pod.as_ref());
+            let Some(pod) = key.and_then(|key| self.pods.get(key)) else { continue };
             let told = pod.metadata.annotation(ANNOTATION_BARRIER).is_some();
             if !told && !pod.is_terminal() && !pod.metadata.is_deleting() {
                 self.agenda.plan(Task::TellWorker(WorkerId { run, worker: *number }), now);
@@ -265,7 +268,7 @@ impl KubeMachine {
         }
     }
 
-    fn report_started(&mut self, run: RunId, gang: &mut Gang, lives: &BTreeMap<u32, Life>, now: Timestamp) {
+    fn report_started(&mut self, run: RunId, gang: &mut Gang, now: Timestamp) {
         if gang.reported.started {
             return;
         }
@@ -273,14 +276,13 @@ impl KubeMachine {
             gang.reported.started = true;
             return;
         }
-        if lives.values().all(|life| matches!(life, Life::Working | Life::Dead(Death::Completed))) {
+        if gang.census.all_started() {
             gang.reported.started = true;
             self.reports.push(KubeReport::Event(Event::RunStarted { job: run.job, attempt: run.attempt }));
             return;
         }
         // The start time-out counts from when the images are there.
-        let pods = gang.workers.values().filter_map(|worker| self.pods.get(worker.pod.as_ref()?));
-        if pods.into_iter().any(is_preparing) {
+        if gang.census.any_preparing() {
             gang.prepared_at = None;
             return;
         }
@@ -295,10 +297,10 @@ impl KubeMachine {
     }
 
     fn report_completed(&mut self, run: RunId, gang: &mut Gang, lives: &BTreeMap<u32, Life>) {
-        let done = self.run_view(run).map(|view| view.done.clone()).unwrap_or_default();
         for (number, _) in lives.iter().filter(|(_, life)| **life == Life::Dead(Death::Completed)) {
             let deleted = gang.workers.get(number).is_some_and(|worker| self.is_cut_short(worker));
-            if deleted || done.contains(number) || !gang.reported.completed.insert(*number) {
+            let journaled = self.run_view(run).is_some_and(|view| view.done.contains(number));
+            if deleted || journaled || !gang.reported.completed.insert(*number) {
                 continue;
             }
             let (job, attempt, worker) = (run.job, run.attempt, Some(*number));

@@ -2,23 +2,33 @@
 //! nobody knows (orphans) end in the same way. A pod that is deleted has no log any more: its log is taken before, or waited for a little.
 
 use super::agenda::{PodKey, Task};
-use super::gang::{Gang, GangObject};
+use super::census::{Census, GangPhase, GangScope};
+use super::gang::{Gang, GangObject, Worker};
 use super::life::{Death, Life};
 use super::{KubeMachine, OBJECTS};
 use crate::names::{FINALIZER, RunId, WorkerId};
+use crate::view::RunView;
 use forebay_kernel::units::{Span, Timestamp};
 use std::collections::BTreeSet;
 
 impl KubeMachine {
-    /// Plans what is left to do. Returns whether anything is.
-    pub(super) fn clean_up(&mut self, run: RunId, gang: &mut Gang, now: Timestamp) -> bool {
-        gang.workers.retain(|number, worker| {
-            let running = self.agenda.is_running(&Task::Create(WorkerId { run, worker: *number }));
-            worker.pod.is_some() || running
-        });
+    /// Plans what is left to do where something has changed. Returns whether anything is left.
+    pub(super) fn clean_up(&mut self, run: RunId, gang: &mut Gang, scope: GangScope, now: Timestamp) -> bool {
+        let counted = gang.census.phase() == GangPhase::Over;
+        let scope = if counted { scope } else { GangScope::Whole };
+        gang.census = Census::new(GangPhase::Over);
+        let numbers = scope.of(&gang.workers);
+        for number in &numbers {
+            let id = WorkerId { run, worker: *number };
+            let known = |worker: &Worker| worker.pod.is_some() || self.agenda.is_running(&Task::Create(id));
+            if !gang.workers.get(number).is_some_and(known)
+                && let Some(worker) = gang.workers.remove(number)
+            {
+                self.forget_place(id, &worker);
+            }
+        }
         let objects_left = self.clean_objects(run, gang, now);
-        let workers: Vec<u32> = gang.workers.keys().copied().collect();
-        for number in workers {
+        for number in numbers {
             let Some(worker) = gang.workers.get(&number) else { continue };
             let life = self.life(run, gang, worker);
             let Some(key) = worker.pod.clone() else { continue };
@@ -36,8 +46,12 @@ impl KubeMachine {
     }
 
     /// Workers that have left a gang that goes on: their pods go as those of an attempt that is over.
-    pub(super) fn clean_left(&mut self, run: RunId, gang: &mut Gang, now: Timestamp) {
-        let left = self.run_view(run).map(|view| view.left.clone()).unwrap_or_default();
+    pub(super) fn clean_left(&mut self, run: RunId, gang: &mut Gang, scope: &GangScope, now: Timestamp) {
+        let left = |view: &RunView| match scope {
+            GangScope::Whole => view.left.clone(),
+            GangScope::Workers(some) => some.intersection(&view.left).copied().collect(),
+        };
+        let left: BTreeSet<u32> = self.run_view(run).map(left).unwrap_or_default();
         for number in left {
             let Some(worker) = gang.workers.get(&number) else { continue };
             let Some(key) = worker.pod.clone() else { continue };

@@ -59,6 +59,8 @@ impl KubeMachine {
         if drain.drained {
             return self.reports.push(KubeReport::Drained { instance: instance.to_owned() });
         }
+        // What waits to be bound there waits for good.
+        self.look_at_workers_on(instance);
         self.drain_step(instance, Timestamp(0));
     }
 

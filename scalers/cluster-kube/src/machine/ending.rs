@@ -17,36 +17,29 @@ use std::collections::BTreeMap;
 const SOONER: Span = Span::secs(1);
 
 impl KubeMachine {
-    /// Ends all workers of a gang with a verdict, and reports the outcome when all are dead.
+    /// Ends the workers of a gang with a verdict that are looked at, and reports the outcome when all are dead: then it has all their lives.
     pub(super) fn advance_end(&mut self, run: RunId, gang: &mut Gang, lives: &BTreeMap<u32, Life>, now: Timestamp) {
         if gang.reported.outcome.is_some() {
             return;
         }
-        let mut open = gang.namespace_state == NamespaceState::Asked;
         for (number, life) in lives {
             let id = WorkerId { run, worker: *number };
             match life {
                 Life::Dead(_) => {}
                 Life::Absent => {
-                    let unknown = gang.workers.get(number).is_some_and(|worker| worker.create_unknown);
-                    if unknown {
+                    if gang.workers.get(number).is_some_and(|worker| worker.create_unknown) {
                         self.agenda.plan(Task::Read(id), now);
                     }
-                    open |= unknown || self.agenda.is_running(&Task::Create(id));
                 }
-                Life::Unproven => {
-                    self.report_unproven(run, gang, *number, now);
-                    open = true;
-                }
+                Life::Unproven => self.report_unproven(run, gang, *number, now),
                 life => {
                     let grace = self.grace_of(gang, *number);
                     let deadline = gang.stop_by.unwrap_or(now + grace);
                     self.delete_worker(run, gang, *number, life, deadline, now);
-                    open = true;
                 }
             }
         }
-        if open {
+        if gang.census.any_open() || gang.namespace_state == NamespaceState::Asked {
             return;
         }
         let events = self.outcome(run, gang, lives);

@@ -1,6 +1,7 @@
 //! A gang as the machine knows it: what was requested, what was observed of its workers, and what is to become of it.
 
 use super::agenda::PodKey;
+use super::census::Census;
 use crate::api_call::Resource;
 use crate::request::{GangRequest, RunToken};
 use forebay_kernel::event::Event;
@@ -23,6 +24,8 @@ pub(super) struct Gang {
     /// When its Service was found to be deleted by somebody else: the Secret goes with it. `None`: that was not found, or another Secret was created since.
     pub secret_lost_at: Option<Timestamp>,
     pub workers: BTreeMap<u32, Worker>,
+    /// How far they are.
+    pub census: Census,
     /// The barrier is open on its Service: every worker was bound.
     pub released: bool,
     /// Workers that are to leave, and until when.

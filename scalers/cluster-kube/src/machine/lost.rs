@@ -26,6 +26,13 @@ struct LostPod {
     worker: WorkerId,
 }
 
+impl LostPods {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.pods.is_empty()
+    }
+}
+
 impl KubeMachine {
     /// What an object's annotations say of the effect that asked for it.
     pub(super) fn effect_means(&self, metadata: &ObjectMeta) -> Option<ForeignId> {

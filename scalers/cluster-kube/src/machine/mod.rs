@@ -23,6 +23,7 @@ mod adopt;
 mod advance;
 mod agenda;
 mod calls;
+mod census;
 mod cleanup;
 mod discard;
 mod drains;
@@ -51,6 +52,7 @@ use crate::settings::KubeSettings;
 use crate::view::{EngineView, RunStage, RunView};
 use adopt::Adoptions;
 use agenda::{Agenda, PodKey, Task};
+use census::GangChanges;
 use drains::NodeDrain;
 use forebay_kernel::event::Event;
 use forebay_kernel::storage::JournalIdentity;
@@ -177,10 +179,13 @@ pub struct KubeMachine {
     /// Nodes by the cloud's id of their instance.
     node_of: BTreeMap<String, String>,
     gangs: BTreeMap<RunId, Gang>,
-    /// Gangs with workers on an instance.
-    runs_on: BTreeMap<String, BTreeSet<RunId>>,
-    /// Gangs about which something has changed, or that are due: looked at again with the next poll.
-    changed: BTreeSet<RunId>,
+    /// The workers of gangs on an instance.
+    workers_on: BTreeMap<String, BTreeSet<WorkerId>>,
+    /// What has changed of gangs, and those that are due: looked at again with the next poll.
+    changed: GangChanges,
+    /// How often a worker was looked at.
+    #[cfg(test)]
+    examined: u64,
     wakes: BTreeSet<(Timestamp, RunId)>,
     drains: BTreeMap<String, NodeDrain>,
     ready_reported: BTreeSet<String>,
@@ -217,8 +222,10 @@ impl KubeMachine {
             nodes: BTreeMap::new(),
             node_of: BTreeMap::new(),
             gangs: BTreeMap::new(),
-            runs_on: BTreeMap::new(),
-            changed: BTreeSet::new(),
+            workers_on: BTreeMap::new(),
+            changed: GangChanges::default(),
+            #[cfg(test)]
+            examined: 0,
             wakes: BTreeSet::new(),
             drains: BTreeMap::new(),
             ready_reported: BTreeSet::new(),
@@ -286,7 +293,8 @@ impl KubeMachine {
             let worker = gang.workers.entry(number as u32).or_default();
             worker.instance.clone_from(&asked.instance);
             if let Some(instance) = &asked.instance {
-                self.runs_on.entry(instance.clone()).or_default().insert(run);
+                let id = WorkerId { run, worker: number as u32 };
+                self.workers_on.entry(instance.clone()).or_default().insert(id);
             }
         }
         gang.request = Some(request);
@@ -339,9 +347,9 @@ impl KubeMachine {
             self.instance_gone(&instance);
         }
         for instance in nodes {
-            self.check_node(&instance);
+            self.instance_changed(&instance);
         }
-        self.know_adopted();
+        self.know_adopted(&old.adopted);
     }
 
     /// The workers of an attempt that the engine knows, whether their pods were seen or not.
@@ -359,7 +367,8 @@ impl KubeMachine {
                 worker.instance.clone_from(instance);
             }
             if let Some(instance) = &worker.instance {
-                self.runs_on.entry(instance.clone()).or_default().insert(run);
+                let id = WorkerId { run, worker: *number };
+                self.workers_on.entry(instance.clone()).or_default().insert(id);
             }
         }
     }
@@ -374,8 +383,8 @@ impl KubeMachine {
             self.wakes.remove(&(at, run));
             self.changed.insert(run);
         }
-        for run in std::mem::take(&mut self.changed) {
-            self.advance(run, now);
+        for (run, scope) in self.changed.take() {
+            self.advance(run, scope, now);
         }
         self.advance_adoptions(now);
         self.report_owned(now);
@@ -415,7 +424,7 @@ impl KubeMachine {
 
     /// When [`KubeMachine::poll`] may return calls next, unless something happens first.
     pub fn next_timeout(&mut self, now: Timestamp) -> Timestamp {
-        if !self.changed.is_empty() || (self.adoptions.changed && self.adoptions_are_listed()) {
+        if !self.changed.is_empty() || (self.adoptions.is_changed() && self.adoptions_are_listed()) {
             return now;
         }
         let wake = self

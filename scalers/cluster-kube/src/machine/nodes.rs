@@ -26,9 +26,9 @@ impl KubeMachine {
                 self.forget_node(&name);
             }
         }
-        self.adoptions.changed = true;
         let instance = node.instance().map(str::to_owned);
-        self.nodes.insert(name.clone(), node);
+        let before = self.nodes.insert(name.clone(), node);
+        self.adopted_node_changed(&name, before.as_ref());
         self.owned_changed(&name);
         self.measure_node(&name);
         let owned = self.is_owned_claim(&name);
@@ -46,7 +46,7 @@ impl KubeMachine {
     pub(super) fn forget_node(&mut self, name: &str) {
         let Some(node) = self.nodes.remove(name) else { return };
         self.lost_node_gone(name);
-        self.adoptions.changed = true;
+        self.adopted_node_changed(name, Some(&node));
         self.owned_changed(name);
         self.measure_node(name);
         if let Some(instance) = node.instance().filter(|i| self.node_of.get(*i).is_some_and(|of| of == name)) {
@@ -57,15 +57,23 @@ impl KubeMachine {
     }
 
     pub(super) fn instance_changed(&mut self, instance: &str) {
-        self.changed.extend(self.runs_on.get(instance).into_iter().flatten().copied());
+        self.look_at_workers_on(instance);
         self.check_node(instance);
+    }
+
+    /// Something has changed that concerns the workers on an instance, and the adopted objects there.
+    pub(super) fn look_at_workers_on(&mut self, instance: &str) {
+        self.adopted_instance_changed(instance);
+        for id in self.workers_on.get(instance).into_iter().flatten() {
+            self.changed.insert_worker(*id);
+        }
     }
 
     /// The engine says that an instance is gone.
     pub(super) fn instance_gone(&mut self, instance: &str) {
         self.ready_reported.remove(instance);
         self.drains.remove(instance);
-        self.changed.extend(self.runs_on.get(instance).into_iter().flatten().copied());
+        self.look_at_workers_on(instance);
     }
 
     /// The node that a worker can be bound to now.

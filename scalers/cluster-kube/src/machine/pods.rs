@@ -50,7 +50,9 @@ impl KubeMachine {
     /// The pods of a gang are in the namespace of its queue: those elsewhere that say they are of it are not.
     fn settle_in(&mut self, run: RunId, namespace: &str) {
         let of_queue = self.run_view(run).is_some_and(|view| view.namespace == namespace);
-        let Some(gang) = self.gangs.get_mut(&run).filter(|gang| gang.request.is_none()) else { return };
+        // Where it is already, all its pods are.
+        let settles = |gang: &&mut Gang| gang.request.is_none() && gang.namespace != namespace;
+        let Some(gang) = self.gangs.get_mut(&run).filter(settles) else { return };
         if !of_queue && !gang.namespace.is_empty() && gang.workers.values().any(|worker| worker.pod.is_some()) {
             return;
         }
@@ -58,6 +60,9 @@ impl KubeMachine {
         let mut strangers = Vec::new();
         for worker in gang.workers.values_mut() {
             strangers.extend(worker.pod.take_if(|key| key.namespace != namespace));
+        }
+        if !strangers.is_empty() {
+            self.changed.insert(run);
         }
         for key in strangers {
             if let Some(pod) = self.pods.remove(&key) {
@@ -90,7 +95,7 @@ impl KubeMachine {
         if gang.service.is_none() {
             gang.service.clone_from(&pod.spec.subdomain);
         }
-        // On all pods of a gang only after it is on the Service.
+        // On all pods of a gang only after it is on the Service. That it is open concerns all its workers: its phase is another one then.
         gang.released |= pod.metadata.annotation(ANNOTATION_BARRIER) == Some(BARRIER_OPEN);
         let worker = gang.workers.entry(id.worker).or_default();
         worker.pod = Some(key.clone());
@@ -99,7 +104,7 @@ impl KubeMachine {
             worker.instance = pod.metadata.annotation(ANNOTATION_INSTANCE).map(str::to_owned);
         }
         if let Some(instance) = worker.instance.clone() {
-            self.runs_on.entry(instance).or_default().insert(id.run);
+            self.workers_on.entry(instance).or_default().insert(id);
         }
         let words = if has_started(&pod) { None } else { waits_for(&pod).or_else(|| worker.warning.clone()) };
         if worker.waits_for != words {
@@ -107,7 +112,7 @@ impl KubeMachine {
             self.reports.push(KubeReport::Waiting { worker: id, words });
         }
         self.pods.insert(key, pod);
-        self.changed.insert(id.run);
+        self.changed.insert_worker(id);
     }
 
     /// A pod does not exist any more. `last`: its last state, where that is known to be newer.
@@ -126,7 +131,7 @@ impl KubeMachine {
         }
         let Some(pod) = self.pods.remove(key) else { return };
         let Some(id) = self.owner(&pod.metadata) else { return };
-        self.changed.insert(id.run);
+        self.changed.insert_worker(id);
         let Some(gang) = self.gangs.get(&id.run) else { return };
         let Some(worker) = gang.workers.get(&id.worker).filter(|worker| worker.pod.as_ref() == Some(key)) else {
             return;

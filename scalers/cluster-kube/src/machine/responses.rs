@@ -96,7 +96,7 @@ impl KubeMachine {
                 if let Some(worker) = self.worker(*id) {
                     worker.create_unknown = true;
                 }
-                self.changed.insert(id.run);
+                self.changed.insert_worker(*id);
             }
             Task::CreateObject(run, resource) => {
                 if let Some(gang) = self.gangs.get_mut(run) {
@@ -168,7 +168,7 @@ impl KubeMachine {
     }
 
     fn created(&mut self, id: WorkerId, response: KubeResponse, now: Timestamp) {
-        self.changed.insert(id.run);
+        self.changed.insert_worker(id);
         match response {
             KubeResponse::Object(object) => {
                 if let KubeObject::Pod(pod) = *object {
@@ -194,7 +194,7 @@ impl KubeMachine {
 
     /// A worker's pod was read: what exists under its name is ours only if it is of the same effect.
     fn read(&mut self, id: WorkerId, response: KubeResponse, now: Timestamp) {
-        self.changed.insert(id.run);
+        self.changed.insert_worker(id);
         match response {
             KubeResponse::Object(object) => {
                 if let KubeObject::Pod(pod) = *object {
@@ -250,7 +250,7 @@ impl KubeMachine {
     }
 
     fn bound(&mut self, id: WorkerId, response: KubeResponse, now: Timestamp) {
-        self.changed.insert(id.run);
+        self.changed.insert_worker(id);
         match response {
             KubeResponse::Refused(error) => {
                 if let Some(worker) = self.worker(id) {
@@ -290,7 +290,7 @@ impl KubeMachine {
 
     /// A change to a worker's pod was made, or the pod is not as it was supposed to be.
     fn changed_pod(&mut self, id: WorkerId, response: KubeResponse, now: Timestamp) {
-        self.changed.insert(id.run);
+        self.changed.insert_worker(id);
         match response {
             KubeResponse::Object(object) => {
                 if let KubeObject::Pod(pod) = *object {
@@ -305,7 +305,7 @@ impl KubeMachine {
 
     fn pod_deleted(&mut self, key: &PodKey, response: KubeResponse, now: Timestamp) {
         let Some(id) = self.pods.get(key).and_then(|pod| self.owner(&pod.metadata)) else { return };
-        self.changed.insert(id.run);
+        self.changed.insert_worker(id);
         match response {
             KubeResponse::Refused(error) if error.class == KubeErrorClass::Denied => {
                 self.report_failure(&Task::DeletePod(key.clone()), 0, &error);
@@ -327,7 +327,7 @@ impl KubeMachine {
 
     fn unfinalized(&mut self, key: &PodKey, response: KubeResponse, now: Timestamp) {
         let Some(id) = self.pods.get(key).and_then(|pod| self.owner(&pod.metadata)) else { return };
-        self.changed.insert(id.run);
+        self.changed.insert_worker(id);
         match response {
             KubeResponse::Refused(error) if error.class == KubeErrorClass::Denied => {
                 self.report_failure(&Task::Unfinalize(key.clone()), 0, &error);
@@ -430,7 +430,7 @@ impl KubeMachine {
         let KubeObject::Node(node) = *object else { return };
         let (name, boot) = (node.metadata.name.clone(), node.status.node_info.boot_id.clone());
         self.see_node(node);
-        self.changed.insert(id.run);
+        self.changed.insert_worker(id);
         // An owned node is known by its name, and may have no instance.
         let instance = self.worker(id).and_then(|worker| worker.instance.clone());
         let of_worker = instance.is_some_and(|instance| self.node_of.get(&instance) == Some(&name));

@@ -8,14 +8,14 @@
 //! Never: more than a few pods of a gang asked about; a decision by what an event says.
 
 use super::gang::Gang;
-use super::life::{Life, has_started, words};
+use super::life::{has_started, words};
 use super::{KubeMachine, KubeReport, Task};
 use crate::adoption::pod_requests;
 use crate::api_call::{KubeCall, KubeObject, KubeResponse, ObjectSelector, Resource};
 use crate::names::{RunId, WorkerId};
 use crate::objects::{KubeEvent, KubePod};
 use forebay_kernel::units::{Span, Timestamp};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// A pod that has not started for so long is asked about: most start within this time.
 const ASK_AFTER: Span = Span::secs(20);
@@ -26,12 +26,11 @@ const MOST_ASKED: usize = 4;
 
 impl KubeMachine {
     /// Asks about workers that are bound and whose work has not started.
-    pub(super) fn look_for_warnings(&mut self, run: RunId, gang: &Gang, lives: &BTreeMap<u32, Life>, now: Timestamp) {
+    pub(super) fn look_for_warnings(&mut self, run: RunId, gang: &Gang, now: Timestamp) {
         if gang.reported.started {
             return;
         }
-        let bound = lives.iter().filter(|(_, life)| **life == Life::Bound).map(|(number, _)| *number);
-        for worker in bound.take(MOST_ASKED) {
+        for worker in gang.census.first_bound(MOST_ASKED) {
             self.agenda.plan(Task::Warnings(WorkerId { run, worker }), now + ASK_AFTER);
         }
     }

@@ -1,7 +1,8 @@
 //! `forebay doctor` and `forebay check` with an EC2: everything that buying needs is tried, and nothing is bought.
 
 use forebay_integration::run;
-use forebay_loopback_ec2::{Loopback, LoopbackClock, Region, RegionOptions};
+use forebay_kernel::units::Timestamp;
+use forebay_loopback_ec2::{Loopback, LoopbackClock, Region, RegionOptions, ReservationKind, ReservationOptions};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -62,6 +63,45 @@ fn what_is_missing_is_named_with_its_remedy() {
     assert_eq!(said.code, 6, "{said:?}");
     for part in ["UnauthorizedOperation", "us-east-9z", "is in us-east-1a"] {
         assert!(said.out.contains(part), "no `{part}` in {}", said.out);
+    }
+}
+
+#[test]
+fn a_reservation_that_is_not_as_configured_or_that_no_pool_can_use_is_reported() {
+    // 2030-01-01T00:00:00Z
+    let kind = ReservationKind::Block { ends: Timestamp(1_893_456_000_000) };
+    let (id, instance_type, zone) =
+        ("cr-00000000000000001".to_owned(), "g5.xlarge".to_owned(), "us-east-1a".to_owned());
+    let reservations = vec![ReservationOptions { id, instance_type, zone, count: 1, kind }];
+    let options = RegionOptions { reservations, ..RegionOptions::default() };
+    let loopback = Loopback::start(Region::new(options), LoopbackClock::Wall).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (block, day) = ("block: true, ends: '2030-01-01T00:00:00Z'", "block: true, ends: '2030-01-02T00:00:00Z'");
+    let unused = "nothing is ever launched into the reservation `cr-00000000000000001`";
+    for (instance_type, zone, more, code, part) in [
+        ("g5.xlarge", "us-east-1a", block, 0, "1 of 1 free"),
+        (
+            "g5.xlarge",
+            "us-east-1b",
+            block,
+            6,
+            "is for g5.xlarge in us-east-1a and configured for g5.xlarge in us-east-1b",
+        ),
+        ("p4d.24xlarge", "us-east-1a", block, 6, unused),
+        ("g5.xlarge", "us-east-1a", day, 6, "ends at 2030-01-01T00:00:00Z"),
+        ("g5.xlarge", "us-east-1a", "block: false", 6, "is a Capacity Block"),
+    ] {
+        let written = format!(
+            "{}  reservations: [{{id: cr-00000000000000001, instanceType: {instance_type}, zone: {zone}, {more}}}]\n",
+            good(&loopback.region())
+        );
+        write(folder.path(), &loopback.url(), &loopback.queue_url(), &written);
+        let said = run(folder.path(), &["doctor", "--config", "forebay.yaml"]);
+        assert!(said.code == code && said.out.contains(part), "{written}: no `{part}` in {said:?}");
+        let used = (instance_type, zone) == ("g5.xlarge", "us-east-1a");
+        let check = run(folder.path(), &["check", "forebay.yaml"]);
+        let reported = check.out.contains(unused) || check.err.contains(unused);
+        assert!(check.code == 0 && reported != used, "{written}: {check:?}");
     }
 }
 

@@ -130,6 +130,7 @@ fn a_controller_killed_while_it_buys_buys_nothing_twice() {
     }
     let verified = run(folder.path(), &["journal", "verify", "data"]);
     assert_eq!(verified.code, 0, "{verified:?}");
+    crate::billed::is_made_again(&folder.path().join("data"), &crate::billed::BY);
     let calls = loopback.region().calls().get("CreateFleet").map_or(0, |c| c.total);
     let launched: usize = seen.purchases.values().map(BTreeMap::len).sum();
     println!(

@@ -2,8 +2,14 @@
 //!
 //! ```text
 //! stand    engine + journal + the adapter's machine and SDK calls + the loopback EC2's region, in virtual time, with faults
+//! billed   the real binary, fed by a Kafka, with nodes that are taken back: its bill is the one that is made again from its journal
 //! ```
 
+/// The bill that is made again from a journal alone, as the controller's own tests have it.
+#[allow(dead_code, reason = "the tests of the controller use the rest of it")]
+#[path = "../../../../controller/tests/bill/again.rs"]
+mod again;
+mod billed;
 mod boots;
 mod ceiling;
 mod contested;

@@ -3,7 +3,7 @@
 //!
 //! Never: a page that is not on loopback.
 
-use forebay_integration::teams::{ask_json, fast, prepared, secret, submission, submit};
+use forebay_integration::teams::{ask_json, fast, prepared, secret, submission, submit, write};
 use forebay_integration::{Server, root, run, until};
 use forebay_parts::Chromium;
 use serde_json::{Value, json};
@@ -82,10 +82,15 @@ fn is_bill(seen: &Value, caption: &str, bill: &Value) {
 
 /// A day of three teams' work, served afterwards.
 fn served_day(folder: &Path) -> Server {
+    served_day_under(folder, &[])
+}
+
+/// The same, replayed with these arguments too.
+fn served_day_under(folder: &Path, more: &[&str]) -> Server {
     let file = root().join("examples/day.jsonl").canonicalize().expect("the example");
     let replay =
         ["run", "--replay", file.to_str().expect("a path"), "--speed", "max", "--exit-when-drained", "--data", "d"];
-    let said = run(folder, &replay);
+    let said = run(folder, &[&replay[..], more].concat());
     assert_eq!(said.code, 0, "{said:?}");
     Server::start(folder, &["--data", "d", "--accept-time"])
 }
@@ -181,6 +186,80 @@ fn money_is_the_bill_wherever_it_is_looked_at() {
         let (status, said) = server.send("GET", &format!("{path}?{wrong}"), &[], &[]);
         assert_eq!(status, 400, "{wrong}: {said}");
     }
+}
+
+/// The days of a range, as the command takes it and as the page's address has it. The example goes on after it.
+const RANGE: [&str; 4] = ["--from", "2026-11-02", "--to", "2026-11-03"];
+const RANGE_OF_PAGE: &str = "from=2026-11-02&to=2026-11-03";
+
+/// Kinds that are nobody's and have rows of their own wherever rows are those of jobs.
+const NOBODYS: [&str; 3] = ["boot", "idle", "fragmentation"];
+
+/// What a bill has under a name that begins so, in US dollars.
+fn beginning(bill: &Value, start: &str) -> f64 {
+    let rows = bill["rows"].as_array().expect("rows");
+    let of_start = rows.iter().filter(|row| row["key"].as_str().is_some_and(|key| key.starts_with(start)));
+    of_start.filter_map(|row| row["cost_usd"].as_f64()).sum()
+}
+
+#[test]
+fn what_teams_spent_on_spot_in_a_range_and_what_was_wasted_is_one_command_and_one_page() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let policy = std::fs::read_to_string(root().join("policies/spot-first.yaml")).expect("reads");
+    write(folder.path(), "policy.yaml", &format!("{policy}\nbilling: {{labels: [team]}}\n"));
+    let server = served_day_under(folder.path(), &["--policy", "policy.yaml"]);
+    let cost = |more: &[&str]| {
+        let told = server.ask(folder.path(), &[&["cost", "--json"][..], more, &RANGE].concat());
+        assert_eq!(told.code, 0, "{told:?}");
+        told.json()
+    };
+    let on_spot = cost(&["--by", "label:team", "--of", "capacity=spot"]);
+    let teams: Vec<&str> = on_spot["rows"].as_array().expect("rows").iter().filter_map(|r| r["key"].as_str()).collect();
+    let named = teams.iter().filter(|team| !team.starts_with('(')).copied().collect::<Vec<_>>();
+    assert!(named.len() >= 3, "{teams:?}");
+    let visits = [
+        visit("spot", &format!("/money?{RANGE_OF_PAGE}&of=capacity%3Dspot&split=label%3Ateam"), 1280, false, true, 0),
+        visit("waste", &format!("/money?{RANGE_OF_PAGE}&split=kind"), 1280, true, true, 0),
+        visit("waste-of-team", &format!("/money?{RANGE_OF_PAGE}&of=label%3Ateam%3D{}", named[0]), 360, false, true, 0),
+    ];
+    let seen = see(&server, None, &visits);
+    seen.iter().for_each(is_sound);
+
+    // Which team spent what on spot.
+    is_bill(&seen[0], "By label:team", &on_spot);
+    let spent = figure(seen[0]["tiles"]["Spent"].as_str().expect("a tile"));
+    assert!((spent - on_spot["total_usd"].as_f64().expect("money")).abs() <= 0.005_000_1, "{spent}: {on_spot}");
+    let path = format!("/v1/cost?by=label%3Ateam&of=capacity%3Dspot&{RANGE_OF_PAGE}");
+    assert_eq!(on_spot, server.get(&path).1);
+    let (_, whole) = server.get("/v1/cost?by=label%3Ateam&of=capacity%3Dspot");
+    assert!(whole["total_usd"].as_f64() > on_spot["total_usd"].as_f64(), "the range leaves something out: {whole}");
+
+    // What was wasted, and why: by kind, what was nobody's by its cause and pool, and each team's own.
+    let kinds = cost(&["--by", "kind"]);
+    is_bill(&seen[1], "What it was, and what was wasted", &kinds);
+    let waste = kinds["total_usd"].as_f64().expect("money") - beginning(&kinds, "worked");
+    let shown = figure(seen[1]["tiles"]["Not work"].as_str().expect("a tile"));
+    assert!(waste > 0.0 && (shown - waste).abs() < 0.1, "{shown} USD were no work, by kind {waste}: {kinds}");
+    let by_team = cost(&["--by", "label:team"]);
+    is_bill(&seen[1], "By label:team", &by_team);
+    for kind in NOBODYS {
+        let (of_kind, of_cause) = (beginning(&kinds, kind), beginning(&by_team, &format!("({kind}, pool ")));
+        assert!(of_kind > 0.0 && (of_kind - of_cause).abs() < 1e-4, "{kind}: {of_kind} and {of_cause}");
+    }
+    let own: Vec<Value> = by_team["rows"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .filter_map(|row| row["key"].as_str())
+        .map(|team| cost(&["--by", "kind", "--of", &format!("label:team={team}")]))
+        .collect();
+    for kind in ["worked", "lost", "booked"] {
+        let of_teams: f64 = own.iter().map(|bill| beginning(bill, kind)).sum();
+        let of_kind = beginning(&kinds, kind);
+        assert!(of_kind > 0.0 && (of_kind - of_teams).abs() < 1e-4, "{kind}: {of_kind}, of all teams {of_teams}");
+    }
+    let first = cost(&["--by", "kind", "--of", &format!("label:team={}", named[0])]);
+    is_bill(&seen[2], "What it was, and what was wasted", &first);
 }
 
 #[test]

@@ -62,6 +62,17 @@ pub fn create_with(topic: &str, partitions: i32, settings: &[(&str, &str)]) {
     made[0].clone().unwrap_or_else(|(name, code)| panic!("topic {name}: {code}"));
 }
 
+/// Deletes what is before an offset of a partition, as retention does.
+pub fn trim(topic: &str, partition: i32, before: i64) {
+    let client: AdminClient<DefaultClientContext> =
+        ClientConfig::new().set("bootstrap.servers", shared()).create().expect("an admin client");
+    let options = AdminOptions::new().operation_timeout(Some(LIMIT)).request_timeout(Some(LIMIT));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let mut list = TopicPartitionList::new();
+    list.add_partition_offset(topic, partition, Offset::Offset(before)).expect("an offset");
+    runtime.block_on(client.delete_records(&list, &options)).expect("the broker deletes");
+}
+
 /// A producer that loses nothing and repeats nothing.
 pub fn producer() -> BaseProducer {
     let mut config = ClientConfig::new();

@@ -10,6 +10,7 @@ mod full_disk;
 mod fuzzed;
 mod isolation;
 mod killed;
+mod missed;
 mod queue;
 mod standby;
 mod support;

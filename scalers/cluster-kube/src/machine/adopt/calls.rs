@@ -1,7 +1,8 @@
 //! The calls for adopted objects and the labels of nodes, and what their responses mean.
 
+use super::index::label_of_job;
 use super::news::News;
-use super::step::{Change, node_label};
+use super::step::Change;
 use crate::adoption::{
     ANNOTATION_ADMITTED, ANNOTATION_STOPPED, LABEL_ADOPTED, NODE_LABEL_PREFIX, Workload, WorkloadId, WorkloadKind,
 };
@@ -15,7 +16,7 @@ use crate::objects::KubeNode;
 use crate::request::AdoptedStart;
 use forebay_kernel::units::Timestamp;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl KubeMachine {
     pub(in crate::machine) fn adopt_call(&self, uid: &str) -> Option<KubeCall> {
@@ -84,12 +85,12 @@ impl KubeMachine {
         }
         json!({
             "metadata": {"labels": labels, "annotations": {ANNOTATION_EFFECT: request.effect}},
-            "spec": {"nodeSelector": {node_label(run): run.attempt.0.to_string()}, "tolerations": all},
+            "spec": {"nodeSelector": {label_of_job(run.job): run.attempt.0.to_string()}, "tolerations": all},
         })
     }
 
     pub(in crate::machine) fn adopt_answered(&mut self, uid: &str, response: KubeResponse, now: Timestamp) {
-        self.adoptions.changed = true;
+        self.object_changed(uid);
         match response {
             KubeResponse::Object(object) => {
                 if let KubeObject::Workload(workload) = *object {
@@ -149,8 +150,7 @@ impl KubeMachine {
 
     /// The API server says that an object is not there, or it was suspended without being listed.
     fn without_object(&mut self, uid: &str) {
-        let of_object = self.adoptions.runs.iter().filter(|(_, known)| known.object.uid == uid);
-        let runs: Vec<RunId> = of_object.map(|(run, _)| *run).collect();
+        let runs = self.attempts_of_object(uid);
         self.adoptions.missing.extend(runs);
         self.adoptions.workloads.remove(uid);
     }
@@ -169,7 +169,7 @@ impl KubeMachine {
 
     /// Takes a page of that list. One that fails is asked for again from its first page.
     pub(in crate::machine) fn adopted_pods_page(&mut self, run: RunId, response: KubeResponse, now: Timestamp) {
-        self.adoptions.changed = true;
+        self.job_changed(run.job);
         let page = match response {
             KubeResponse::Page { objects, continue_token, .. } => Some((objects, continue_token)),
             _ => None,
@@ -189,39 +189,44 @@ impl KubeMachine {
     }
 
     /// The labels of attempts that a node is to have.
-    fn wanted_labels(&self) -> BTreeMap<&str, BTreeMap<String, String>> {
-        let mut wanted: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
-        for (uid, known) in self.view.iter().flat_map(|view| &view.adopted) {
-            // A pod of a start that is lost would find them.
-            let Some(run) = known.run.as_ref().filter(|_| !self.runs_lost(uid)) else { continue };
-            let id = RunId { job: known.job, attempt: run.attempt };
-            // While it ends, nothing of it is bound any more.
-            if self.adoptions.runs.get(&id).is_none_or(|kept| kept.verdict.is_some() || kept.outcome.is_some()) {
-                continue;
-            }
-            for name in run.workers.values().filter_map(|instance| self.node_of.get(instance)) {
-                wanted.entry(name).or_default().insert(node_label(id), id.attempt.0.to_string());
+    fn wanted_labels(&self, node: &KubeNode) -> BTreeMap<String, String> {
+        let mut wanted = BTreeMap::new();
+        let name = &node.metadata.name;
+        // Workers name a node by its instance; an owned one by its name.
+        let instances: BTreeSet<&str> = node.instance().into_iter().chain([name.as_str()]).collect();
+        for instance in instances.into_iter().filter(|instance| self.node_of.get(*instance) == Some(name)) {
+            for uid in self.adoptions.index.placed_on(instance) {
+                let known = self.view.as_ref().and_then(|view| view.adopted.get(uid));
+                // A pod of a start that is lost would find them.
+                let Some(known) = known.filter(|_| !self.runs_lost(uid)) else { continue };
+                let Some(run) = &known.run else { continue };
+                let id = RunId { job: known.job, attempt: run.attempt };
+                // While it ends, nothing of it is bound any more.
+                let goes_on =
+                    self.adoptions.runs.get(&id).is_some_and(|kept| kept.verdict.is_none() && kept.outcome.is_none());
+                if goes_on {
+                    wanted.insert(label_of_job(id.job), id.attempt.0.to_string());
+                }
             }
         }
         wanted
     }
 
-    /// The names of nodes whose labels of attempts are not what they are to be.
-    pub(super) fn nodes_to_label(&self) -> Vec<String> {
-        let wanted = self.wanted_labels();
-        let none = BTreeMap::new();
-        let differs = |node: &&KubeNode| {
-            let is = labels_of(node);
-            let wanted = wanted.get(node.metadata.name.as_str()).unwrap_or(&none);
-            !is.iter().map(|(key, value)| (*key, *value)).eq(wanted.iter().map(|(k, v)| (k.as_str(), v.as_str())))
-        };
-        let ours = |node: &&KubeNode| node.instance().is_some_and(|instance| self.has_claim(instance));
-        self.nodes.values().filter(ours).filter(differs).map(|node| node.metadata.name.clone()).collect()
+    /// Whether the labels of attempts of a node of ours are not what they are to be.
+    pub(super) fn labels_differ(&self, name: &str) -> bool {
+        let Some(node) = self.node_to_label(name) else { return false };
+        let wanted = self.wanted_labels(node);
+        !labels_of(node).into_iter().eq(wanted.iter().map(|(key, value)| (key.as_str(), value.as_str())))
+    }
+
+    fn node_to_label(&self, name: &str) -> Option<&KubeNode> {
+        let node = self.nodes.get(name)?;
+        node.instance().is_some_and(|instance| self.has_claim(instance)).then_some(node)
     }
 
     pub(in crate::machine) fn label_node_call(&self, name: &str) -> Option<KubeCall> {
-        let node = self.nodes.get(name).filter(|node| node.instance().is_some_and(|i| self.has_claim(i)))?;
-        let wanted = self.wanted_labels().remove(name).unwrap_or_default();
+        let node = self.node_to_label(name)?;
+        let wanted = self.wanted_labels(node);
         let is = labels_of(node);
         let mut labels = Map::new();
         for key in is.keys().filter(|key| !wanted.contains_key(**key)) {
@@ -236,7 +241,7 @@ impl KubeMachine {
     }
 
     pub(in crate::machine) fn node_labelled(&mut self, name: String, response: KubeResponse, now: Timestamp) {
-        self.adoptions.changed = true;
+        self.adoptions.changes.nodes.insert(name.clone());
         match response {
             KubeResponse::Object(object) => {
                 if let KubeObject::Node(node) = *object {

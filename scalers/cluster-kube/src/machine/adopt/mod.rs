@@ -6,10 +6,11 @@
 //! ```
 //!
 //! What there is to do is decided anew from the object, its pods and the engine's view whenever one of them changes, so a crash between any two
-//! calls loses nothing.
+//! calls loses nothing. A change is looked at where it may concern an object, and nowhere else.
 //! Never: an object unsuspended without an open start of it; a pod of theirs created, bound or deleted.
 
 mod calls;
+mod index;
 mod lost;
 mod news;
 mod pods;
@@ -26,6 +27,7 @@ use crate::view::{AdoptedRunView, AdoptedView, RunStage};
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::{Attempt, JobId};
 use forebay_kernel::units::Timestamp;
+use index::{AdoptedChanges, AdoptedIndex, attempts_of, label_of_job};
 use news::{News, NewsBook};
 use pods::{AdoptedPod, Ghost};
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,9 +53,14 @@ pub(super) struct Adoptions {
     refused: BTreeMap<String, (WorkloadId, String)>,
     /// When these are submitted again: the policy may list them then.
     again: BTreeMap<String, Timestamp>,
-    /// Something has changed since all was looked at.
-    pub changed: bool,
-    wake: Option<Timestamp>,
+    /// What has changed since it was looked at.
+    changes: AdoptedChanges,
+    /// When objects are looked at though nothing has changed.
+    wakes: BTreeSet<(Timestamp, String)>,
+    index: AdoptedIndex,
+    /// How often an object was looked at, and how often the labels of a node.
+    #[cfg(test)]
+    examined: (u64, u64),
 }
 
 /// An attempt that is alive.
@@ -111,7 +118,11 @@ impl AdoptedRun {
 
 impl Adoptions {
     pub(super) fn wake_at(&self) -> Timestamp {
-        self.wake.unwrap_or(Timestamp::NEVER)
+        self.wakes.first().map_or(Timestamp::NEVER, |(at, _)| *at)
+    }
+
+    pub(super) fn is_changed(&self) -> bool {
+        !self.changes.is_empty()
     }
 }
 
@@ -149,72 +160,111 @@ impl KubeMachine {
                 });
             }
         }
+        self.adoptions.index.know_job(run.job, &object.uid);
+        self.object_changed(&object.uid);
         let kept = self.adoptions.runs.entry(run).or_insert_with(|| AdoptedRun::new(object));
         kept.request = Some(request);
-        self.adoptions.changed = true;
     }
 
     /// The submission of an object was refused, in these words.
     pub fn refuse_adoption(&mut self, object: WorkloadId, words: String) {
+        self.object_changed(&object.uid);
         self.adoptions.refused.insert(object.uid.clone(), (object, words));
-        self.adoptions.changed = true;
     }
 
     /// Stops an attempt of an adopted object. Returns whether it is one.
     pub(super) fn stop_adopted(&mut self, run: RunId) -> bool {
-        self.know_adopted();
         if self.report_adopted_again(run) {
             return true;
         }
         let Some(known) = self.adoptions.runs.get_mut(&run) else { return false };
         known.verdict.get_or_insert(Verdict::Asked);
-        self.adoptions.changed = true;
+        self.job_changed(run.job);
         true
     }
 
     /// Reports the outcome of an attempt of an adopted object again. Returns whether there was one.
     pub(super) fn report_adopted_again(&mut self, run: RunId) -> bool {
         let Some(known) = self.adoptions.runs.get_mut(&run) else { return false };
-        self.adoptions.changed = true;
         if let Some(events) = &known.outcome {
             self.reports.extend(events.iter().cloned().map(KubeReport::Event));
             return true;
         }
         // Looked at again, what has started is reported again.
         known.reported_started = false;
+        self.job_changed(run.job);
         false
     }
 
-    /// The attempts that the view knows, and no others.
-    pub(super) fn know_adopted(&mut self) {
+    /// The engine knows something else of adopted objects than before.
+    pub(super) fn know_adopted(&mut self, before: &BTreeMap<String, AdoptedView>) {
         let Some(view) = &self.view else { return };
-        self.adoptions.changed = true;
-        let mut alive = BTreeSet::new();
-        for known in view.adopted.values() {
-            let Some(run) = &known.run else { continue };
-            let id = RunId { job: known.job, attempt: run.attempt };
-            alive.insert(id);
-            let entry = self.adoptions.runs.entry(id);
-            let kept = entry.or_insert_with(|| AdoptedRun::new(known.object.clone()));
-            if let RunStage::Stopping { .. } = run.stage {
-                kept.verdict.get_or_insert(Verdict::Asked);
-            }
+        let differs = |uid: &&String| before.get(*uid) != view.adopted.get(*uid);
+        let uids: BTreeSet<String> = before.keys().chain(view.adopted.keys()).filter(differs).cloned().collect();
+        for uid in uids {
+            self.know_object(&uid, before.get(&uid).map(|known| known.job));
         }
-        self.adoptions.runs.retain(|run, _| alive.contains(run));
-        self.adoptions.missing.retain(|run| alive.contains(run));
-        let is_open = |uid: &String| view.adopted.get(uid).is_some_and(|known| known.open);
-        self.adoptions.cancelled.retain(is_open);
-        let over = |job: &JobId| !view.adopted.values().any(|known| known.job == *job && known.open);
-        self.adoptions.ghosts.retain(|job, _| !over(job));
-        let confirmed = view.adopted.values().filter_map(|known| Some((known.job, known.run.as_ref()?)));
-        for (job, run) in confirmed.filter(|(_, run)| !run.confirmed_dead.is_empty()) {
-            for pod in self.adoptions.pods.get_mut(&job).into_iter().flat_map(BTreeMap::values_mut) {
-                pod.confirmed_dead |= pod.at.as_ref().is_some_and(|at| run.is_confirmed_dead_on(&at.instance));
-            }
-            if let Some(ghosts) = self.adoptions.ghosts.get_mut(&job) {
-                ghosts.retain(|ghost| !run.is_confirmed_dead_on(&ghost.instance));
-            }
+    }
+
+    /// The attempt of an object that the view knows, and no other. `before`: the job that it had.
+    fn know_object(&mut self, uid: &str, before: Option<JobId>) {
+        self.object_changed(uid);
+        let known = self.view.as_ref().and_then(|view| view.adopted.get(uid)).cloned();
+        if let Some(job) = before.filter(|job| known.as_ref().is_none_or(|known| known.job != *job)) {
+            self.forget_job(job);
         }
+        if known.as_ref().is_none_or(|known| !known.open) {
+            self.adoptions.cancelled.remove(uid);
+        }
+        let Some(known) = known else { return };
+        self.adoptions.index.know_job(known.job, uid);
+        if !known.open {
+            self.adoptions.ghosts.remove(&known.job);
+        }
+        let alive = known.run.as_ref().map(|run| RunId { job: known.job, attempt: run.attempt });
+        self.retain_attempt(known.job, alive);
+        let (Some(id), Some(run)) = (alive, &known.run) else { return };
+        let kept = self.adoptions.runs.entry(id).or_insert_with(|| AdoptedRun::new(known.object.clone()));
+        if let RunStage::Stopping { .. } = run.stage {
+            kept.verdict.get_or_insert(Verdict::Asked);
+        }
+        if run.confirmed_dead.is_empty() {
+            return;
+        }
+        for pod in self.adoptions.pods.get_mut(&known.job).into_iter().flat_map(BTreeMap::values_mut) {
+            pod.confirmed_dead |= pod.at.as_ref().is_some_and(|at| run.is_confirmed_dead_on(&at.instance));
+        }
+        if let Some(ghosts) = self.adoptions.ghosts.get_mut(&known.job) {
+            ghosts.retain(|ghost| !run.is_confirmed_dead_on(&ghost.instance));
+        }
+    }
+
+    /// The engine does not know a job any more.
+    fn forget_job(&mut self, job: JobId) {
+        self.retain_attempt(job, None);
+        self.adoptions.ghosts.remove(&job);
+        self.adoptions.index.forget_job(job);
+        let labelled: Vec<String> = self.adoptions.index.nodes_with(&label_of_job(job)).cloned().collect();
+        self.adoptions.changes.nodes.extend(labelled);
+    }
+
+    /// Of a job's attempts only this one is alive.
+    fn retain_attempt(&mut self, job: JobId, alive: Option<RunId>) {
+        let all = || attempts_of(job);
+        let (runs, missing) = (&self.adoptions.runs, &self.adoptions.missing);
+        let known = runs.range(all()).map(|(run, _)| *run).chain(missing.range(all()).copied());
+        let over: Vec<RunId> = known.filter(|run| Some(*run) != alive).collect();
+        for run in over {
+            self.adoptions.runs.remove(&run);
+            self.adoptions.missing.remove(&run);
+        }
+    }
+
+    /// The attempts of an object that are known.
+    fn attempts_of_object(&self, uid: &str) -> Vec<RunId> {
+        let Some(known) = self.view.as_ref().and_then(|view| view.adopted.get(uid)) else { return Vec::new() };
+        let runs = self.adoptions.runs.range(attempts_of(known.job));
+        runs.filter(|(_, run)| run.object.uid == uid).map(|(run, _)| *run).collect()
     }
 
     /// Takes an object as it is now. An older state than the known one changes nothing.
@@ -226,12 +276,14 @@ impl KubeMachine {
             return;
         }
         let lost = self.start_is_lost(&workload);
-        for (run, known) in &mut self.adoptions.runs {
-            let resumed = !workload.is_suspended() && workload.condition("Suspended") == Some(false);
-            known.resumed |= known.object.uid == uid && resumed && workload.was_admitted(*run) && !lost;
+        let resumed = !lost && !workload.is_suspended() && workload.condition("Suspended") == Some(false);
+        for run in self.attempts_of_object(&uid) {
+            if let Some(known) = self.adoptions.runs.get_mut(&run) {
+                known.resumed |= resumed && workload.was_admitted(run);
+            }
         }
+        self.object_changed(&uid);
         self.adoptions.workloads.insert(uid, workload);
-        self.adoptions.changed = true;
     }
 
     /// An object does not exist any more, or has lost its label.
@@ -239,7 +291,9 @@ impl KubeMachine {
         self.adoptions.told.remove(&workload.metadata.uid);
         self.adoptions.news.forget(&workload.metadata.uid);
         self.adoptions.again.remove(&workload.metadata.uid);
-        self.adoptions.changed |= self.adoptions.workloads.remove(&workload.metadata.uid).is_some();
+        if self.adoptions.workloads.remove(&workload.metadata.uid).is_some() {
+            self.object_changed(&workload.metadata.uid);
+        }
     }
 
     /// All objects of a kind, as of a version.
@@ -258,51 +312,54 @@ impl KubeMachine {
             }
         }
         self.adoptions.listed.insert(resource);
-        self.adoptions.changed = true;
     }
 
-    /// Looks at everything that is adopted, if something has changed.
+    /// Looks at what is adopted, where something has changed or it is time.
     pub(super) fn advance_adoptions(&mut self, now: Timestamp) {
-        let due = self.adoptions.wake.is_some_and(|at| at <= now);
-        if !(self.adoptions.changed || due) || !self.adoptions_are_listed() {
+        if !self.adoptions_are_listed() {
             return;
         }
-        self.adoptions.changed = false;
-        self.adoptions.wake = None;
+        while let Some((at, uid)) = self.adoptions.wakes.first().cloned().filter(|(at, _)| *at <= now) {
+            self.adoptions.wakes.remove(&(at, uid.clone()));
+            if self.adoptions.again.get(&uid).is_some_and(|at| *at <= now) {
+                self.adoptions.again.remove(&uid);
+                self.adoptions.told.remove(&uid);
+            }
+            self.adoptions.changes.objects.insert(uid);
+        }
         for (uid, (object, words)) in std::mem::take(&mut self.adoptions.refused) {
             if self.adoptions.workloads.contains_key(&uid) {
                 self.tell(&object, News::NotAdopted, &words, &words, now);
-                self.adoptions.again.insert(uid, now + self.settings.list_every);
+                let again = now + self.settings.list_every;
+                self.wake_object(&uid, again);
+                self.adoptions.again.insert(uid, again);
             }
         }
-        let due: Vec<String> =
-            self.adoptions.again.iter().filter(|(_, at)| **at <= now).map(|(uid, _)| uid.clone()).collect();
-        for uid in due {
-            self.adoptions.again.remove(&uid);
-            self.adoptions.told.remove(&uid);
-        }
-        if let Some(next) = self.adoptions.again.values().min().copied() {
-            self.wake_adoptions(next);
-        }
-        for name in self.nodes_to_label() {
-            self.agenda.plan(Task::LabelNode(name), now);
-        }
-        let known = self.view.iter().flat_map(|view| view.adopted.keys());
-        let uids: BTreeSet<String> = known.chain(self.adoptions.workloads.keys()).cloned().collect();
-        for uid in uids {
+        for uid in std::mem::take(&mut self.adoptions.changes.objects) {
+            #[cfg(test)]
+            {
+                self.adoptions.examined.0 += 1;
+            }
+            self.index_object(&uid);
             self.advance_workload(&uid, now);
+            self.forget_said(&uid);
         }
-        self.forget_said();
+        for name in std::mem::take(&mut self.adoptions.changes.nodes) {
+            #[cfg(test)]
+            {
+                self.adoptions.examined.1 += 1;
+            }
+            if self.labels_differ(&name) {
+                self.agenda.plan(Task::LabelNode(name), now);
+            }
+        }
     }
 
     /// What was said of an object that is gone is kept while its job is open: an answer to a call that was made before may come yet.
-    fn forget_said(&mut self) {
-        let (workloads, view) = (&self.adoptions.workloads, self.view.as_ref());
-        let is_open = |uid: &str| view.and_then(|view| view.adopted.get(uid)).is_some_and(|known| known.open);
-        self.adoptions.news.retain(|uid| workloads.contains_key(uid) || is_open(uid));
-    }
-
-    fn wake_adoptions(&mut self, at: Timestamp) {
-        self.adoptions.wake = Some(self.adoptions.wake.map_or(at, |known| known.min(at)));
+    fn forget_said(&mut self, uid: &str) {
+        let known = self.view.as_ref().and_then(|view| view.adopted.get(uid));
+        if !self.adoptions.workloads.contains_key(uid) && !known.is_some_and(|known| known.open) {
+            self.adoptions.news.forget(uid);
+        }
     }
 }

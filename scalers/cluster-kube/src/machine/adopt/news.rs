@@ -61,14 +61,9 @@ pub(super) struct NewsBook {
 }
 
 impl NewsBook {
-    /// Forgets what was said of objects that are gone.
+    /// Forgets what was said of an object that is gone.
     pub(super) fn forget(&mut self, uid: &str) {
         self.said.remove(uid);
-    }
-
-    /// Keeps what was said of these objects, and forgets all other.
-    pub(super) fn retain(&mut self, mut keeps: impl FnMut(&str) -> bool) {
-        self.said.retain(|uid, _| keeps(uid));
     }
 }
 

@@ -69,8 +69,19 @@ impl KubeMachine {
             confirmed_dead = same && known.confirmed_dead;
             at = known.at.filter(|_| same);
         }
-        pods.insert(key, AdoptedPod { pod, attempt: run.attempt, at: at.or(seen), confirmed_dead });
-        self.adoptions.changed = true;
+        let at = at.or(seen);
+        // An operator may have confirmed it before it was seen.
+        let instance = at.as_ref().map(|at| at.instance.clone());
+        let confirmed_dead = confirmed_dead || instance.is_some_and(|on| self.is_confirmed_dead_on(run.job, &on));
+        let known = AdoptedPod { pod, attempt: run.attempt, at, confirmed_dead };
+        self.adoptions.pods.entry(run.job).or_default().insert(key, known);
+        self.job_changed(run.job);
+    }
+
+    /// Whether an operator has confirmed that all workers of a job on an instance are dead.
+    fn is_confirmed_dead_on(&self, job: JobId, instance: &str) -> bool {
+        let run = self.adopted_of(job).and_then(|known| known.run.as_ref());
+        run.is_some_and(|run| !run.confirmed_dead.is_empty() && run.is_confirmed_dead_on(instance))
     }
 
     /// A watch says that a pod is gone; this is its last state.
@@ -82,12 +93,13 @@ impl KubeMachine {
         if pods.is_empty() {
             self.adoptions.pods.remove(&run.job);
         }
-        self.adoptions.changed = true;
+        self.job_changed(run.job);
         let bound = gone.pod.spec.node_name.is_some();
         let ended = gone.confirmed_dead || death_by_kubelet(&gone.pod).is_some();
         let Some(ghost) = gone.at.filter(|_| bound && !ended) else { return };
         let known = self.adopted_of(run.job);
-        if known.is_some_and(|known| known.object.namespace != key.namespace) {
+        // Where the job is over nothing waits for it any more.
+        if known.is_none_or(|known| !known.open || known.object.namespace != key.namespace) {
             return;
         }
         let alive = known.and_then(|known| known.run.as_ref());
@@ -102,11 +114,14 @@ impl KubeMachine {
 
     /// Pods that are not in a list any more.
     pub(in crate::machine) fn forget_unlisted(&mut self, listed: &BTreeSet<PodKey>, version: u64) {
-        for pods in self.adoptions.pods.values_mut() {
+        let mut fewer = Vec::new();
+        for (job, pods) in &mut self.adoptions.pods {
+            let before = pods.len();
             pods.retain(|key, known| listed.contains(key) || known.pod.metadata.version() > version);
+            fewer.extend((pods.len() < before).then_some(*job));
         }
         self.adoptions.pods.retain(|_, pods| !pods.is_empty());
-        self.adoptions.changed = true;
+        fewer.into_iter().for_each(|job| self.job_changed(job));
     }
 
     /// Whether nothing of an object's job runs, of any attempt.

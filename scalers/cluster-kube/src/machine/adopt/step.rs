@@ -1,12 +1,14 @@
 //! What an adopted object needs next, by what is known of it: its attempt's life from the labels of the nodes to the outcome.
 
 use super::Verdict;
+use super::index::label_of_job;
 use super::news::News;
 use super::pods::Progress;
 use crate::adoption::{Demand, WorkloadEnd, submission};
 use crate::machine::agenda::Task;
 use crate::machine::{KubeMachine, KubeReport};
 use crate::names::RunId;
+use crate::objects::KubeNode;
 use crate::view::{AdoptedView, RunStage};
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::JobId;
@@ -63,13 +65,13 @@ impl KubeMachine {
         match step {
             Step::Wait => {}
             Step::WaitForLost => self.tell_lost(uid, now),
-            Step::WaitUntil(at) => self.wake_adoptions(at),
+            Step::WaitUntil(at) => self.wake_object(uid, at),
             Step::Change => self.agenda.plan(Task::Adopt(uid.to_owned()), now),
             Step::ListPods => self.agenda.plan(Task::AdoptedPods(run), now),
             Step::Started => {
                 self.started(run);
                 // What became of it since is looked at at once.
-                self.adoptions.changed = true;
+                self.object_changed(uid);
             }
             Step::Refuse(words) => {
                 self.reports.push(KubeReport::Refused { run, words });
@@ -156,7 +158,9 @@ impl KubeMachine {
         }
         let ready = |instance: &Option<String>| {
             let node = self.node_to_bind(instance.as_deref());
-            node.is_some_and(|node| node.metadata.label(&node_label(run)) == Some(run.attempt.0.to_string().as_str()))
+            node.is_some_and(|node| {
+                node.metadata.label(&label_of_job(run.job)) == Some(run.attempt.0.to_string().as_str())
+            })
         };
         let can_start = workload.is_settled() && self.nothing_runs(uid, run.job) && request.instances.iter().all(ready);
         if can_start { Step::Change } else { Step::Wait }
@@ -219,9 +223,9 @@ impl KubeMachine {
     /// The end of an attempt that was stopped. Without the labels of its nodes no pod of it is bound any more; those that were bound before are in a
     /// list that begins afterwards, though no watch may have told of them yet.
     fn last_step(&self, uid: &str, run: RunId) -> Step {
-        let labelled = self.nodes.values().any(|node| {
-            let is_ours = node.instance().is_some_and(|instance| self.has_claim(instance));
-            is_ours && node.metadata.label(&node_label(run)).is_some()
+        let labelled = self.adoptions.index.nodes_with(&label_of_job(run.job)).any(|name| {
+            let instance = self.nodes.get(name).and_then(KubeNode::instance);
+            instance.is_some_and(|instance| self.has_claim(instance))
         });
         if labelled || !self.nothing_runs(uid, run.job) {
             return Step::Wait;
@@ -343,7 +347,7 @@ impl KubeMachine {
     fn give_verdict(&mut self, run: RunId, verdict: Verdict) {
         if let Some(known) = self.adoptions.runs.get_mut(&run) {
             known.verdict.get_or_insert(verdict);
-            self.adoptions.changed = true;
+            self.job_changed(run.job);
         }
     }
 
@@ -352,7 +356,7 @@ impl KubeMachine {
         if let Some(known) = self.adoptions.runs.get_mut(&run) {
             known.outcome = Some(vec![event]);
         }
-        self.adoptions.changed = true;
+        self.job_changed(run.job);
     }
 
     fn stage(&self, run: RunId) -> Option<RunStage> {
@@ -362,16 +366,12 @@ impl KubeMachine {
 
     /// The adopted object whose job it is.
     pub(super) fn adopted_of(&self, job: JobId) -> Option<&AdoptedView> {
-        self.view.as_ref()?.adopted.values().find(|known| known.job == job)
+        let uid = self.adoptions.index.object_of(job)?;
+        self.view.as_ref()?.adopted.get(uid).filter(|known| known.job == job)
     }
 
     /// Whether an object that is not among those with our label may be there all the same, and run.
     fn lost_label_may_run(&self, run: RunId) -> bool {
         !self.adoptions.missing.contains(&run)
     }
-}
-
-/// The label by which the pods of an attempt's job find their nodes.
-pub(super) fn node_label(run: RunId) -> String {
-    format!("{}{}", crate::adoption::NODE_LABEL_PREFIX, run.job)
 }

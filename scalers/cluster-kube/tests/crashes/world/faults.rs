@@ -15,6 +15,22 @@ impl World {
         (!pods.is_empty()).then(|| pods[self.dice.below(pods.len() as u64) as usize].clone())
     }
 
+    /// The first that has completed and that nobody deletes yet.
+    fn completed_pod(&self) -> Option<ObjectKey> {
+        let completed = |key: &&ObjectKey| {
+            let pod = &self.api.objects[*key];
+            text(pod, "/status/phase") == "Succeeded" && pod["metadata"]["deletionTimestamp"].is_null()
+        };
+        self.ours().filter(|key| key.0 == Resource::Pods).find(completed).cloned()
+    }
+
+    fn somebody_deletes(&mut self, key: &ObjectKey) {
+        self.note_completed(key);
+        self.api.delete(key, 5000, self.now, false);
+        self.tell(format!("somebody deletes {}", key.2));
+        self.count("foreign deletions");
+    }
+
     pub(super) fn some_instance(&mut self) -> Option<String> {
         let all: Vec<String> = self.machines.keys().cloned().collect();
         (!all.is_empty()).then(|| all[self.dice.below(all.len() as u64) as usize].clone())
@@ -31,10 +47,13 @@ impl World {
             }
             3..=4 => {
                 if let Some(key) = self.some_pod() {
-                    self.note_completed(&key);
-                    self.api.delete(&key, 5000, self.now, false);
-                    self.tell(format!("somebody deletes {}", key.2));
-                    self.count("foreign deletions");
+                    self.somebody_deletes(&key);
+                }
+            }
+            // Somebody who tidies up: there are few of those, for what has completed is soon known.
+            19..=24 => {
+                if let Some(key) = self.completed_pod() {
+                    self.somebody_deletes(&key);
                 }
             }
             5 | 17 => {
