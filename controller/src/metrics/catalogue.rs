@@ -220,9 +220,9 @@ pub(crate) static BOOT: Metric = Metric::gauge(
     "How long nodes of a pool took from the decision to buy them until they were ready, of the last 16 of each offering.",
 )
 .unit("seconds")
-.labels(&["pool", "quantile"])
+.labels(&["pool", "percentile"])
 .means(
-    "from the decision to buy a node until it was ready, of the last 16 nodes of each offering of a pool: `0.5`, `0.9`. Left out before \
+    "from the decision to buy a node until it was ready, of the last 16 nodes of each offering of a pool: `50`, `90`. Left out before \
          the first",
 )
 .kept(KeptIn::Journal);
@@ -561,9 +561,9 @@ pub(crate) static EVENT_LATENCY: Metric = Metric::gauge(
     "From the broker to the durable decision, since this process started, rounded up by at most an eighth.",
 )
 .unit("seconds")
-.labels(&["source", "quantile"])
+.labels(&["source", "percentile"])
 .means(
-    "from the broker to the durable decision, over the life of the process: `0.5`, `0.95`, `0.99`, \
+    "from the broker to the durable decision, over the life of the process: `50`, `95`, `99`, \
          rounded up by at most an eighth. Left out before the first",
 )
 .kept(KeptIn::Process);

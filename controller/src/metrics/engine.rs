@@ -35,7 +35,7 @@ const BRAKES: [&str; 6] = ["buying", "admission", "preemption", "queue", "pool",
 const STOCK: [&str; 3] = ["open", "out-of-stock", "refused"];
 
 /// Parts of the boots that were seen, in thousandths, and how they are called.
-const BOOT_QUANTILES: [(&str, usize); 2] = [("0.5", 500), ("0.9", 900)];
+const BOOT_PERCENTILES: [(&str, usize); 2] = [("50", 500), ("90", 900)];
 
 /// Sets of like jobs that are asked why they wait. It bounds what a scrape takes on the driver's thread.
 const MOST_ASKED: usize = 1000;
@@ -201,11 +201,11 @@ fn boots(state: &State) -> Family {
         let of_pool = offerings_of(state, &pool.offerings).filter_map(|id| seen.get(&id));
         let mut boots: Vec<Span> = of_pool.flatten().copied().collect();
         boots.sort_unstable();
-        for (quantile, permille) in BOOT_QUANTILES {
+        for (percentile, permille) in BOOT_PERCENTILES {
             // The least that so many of them did not exceed.
             let at = (boots.len() * permille).div_ceil(1000).saturating_sub(1);
             if let Some(boot) = boots.get(at) {
-                family.set(&[("pool", &pool.name), ("quantile", quantile)], boot.0 as f64 / 1000.0);
+                family.set(&[("pool", &pool.name), ("percentile", percentile)], boot.0 as f64 / 1000.0);
             }
         }
     }

@@ -134,8 +134,8 @@ fn events(letters: &BTreeMap<String, MessageCountsView>) -> [Family; 4] {
         }
         warnings.set(&[source], letters.warnings);
         if let Some(LatencyView { p50, p95, p99 }) = letters.latency_ms {
-            for (quantile, ms) in [("0.5", p50), ("0.95", p95), ("0.99", p99)] {
-                latency.set(&[source, ("quantile", quantile)], ms as f64 / 1000.0);
+            for (percentile, ms) in [("50", p50), ("95", p95), ("99", p99)] {
+                latency.set(&[source, ("percentile", percentile)], ms as f64 / 1000.0);
             }
         }
     }
@@ -217,7 +217,7 @@ mod tests {
             r#"forebay_events_total{source="kafka:a",outcome="new"} 10"#,
             r#"forebay_events_total{source="http",outcome="seen"} 0"#,
             r#"forebay_events_rejected_total{source="kafka:a",code="Malformed"} 4"#,
-            r#"forebay_event_latency_seconds{source="kafka:a",quantile="0.99"} 0.3"#,
+            r#"forebay_event_latency_seconds{source="kafka:a",percentile="99"} 0.3"#,
         ] {
             assert!(text.lines().any(|l| l == line), "{line}: {text}");
         }

@@ -31,7 +31,7 @@ fn until(what: &str, mut look: impl FnMut() -> bool) {
 
 #[test]
 fn a_first_start_moves_waits_boots_launches_and_the_age_of_what_is_saved() {
-    const BOOT: &str = "forebay_boot_seconds{pool=\"small\",quantile=\"0.9\"}";
+    const BOOT: &str = "forebay_boot_seconds{pool=\"small\",percentile=\"90\"}";
     const OPEN: &str = "forebay_pool_offerings{pool=\"small\",capacity_type=\"on-demand\",state=\"open\"}";
     const AGE: &str = "forebay_checkpoint_age_seconds{queue=\"vision/batch\"}";
     const WAITS: &str = "forebay_start_wait_seconds_count{tier=\"normal\"}";

@@ -320,7 +320,7 @@ mod tests {
         assert!(stop(LOW, by, &mut protection, &state).contains("has lasted"));
         for (longest, found) in [(Span::mins(61), true), (Span::mins(60), false)] {
             protection.runs.get_mut(&LOW).unwrap().longest = Some(longest);
-            assert_eq!(stop(LOW, by, &mut protection, &state) != "", found, "maxRunWhileOthersWait {longest}");
+            assert_eq!(!stop(LOW, by, &mut protection, &state).is_empty(), found, "maxRunWhileOthersWait {longest}");
         }
     }
 
