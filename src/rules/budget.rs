@@ -11,7 +11,7 @@
 //! Never: counts. That is `state::budget`.
 
 use super::launch::{self, LaunchOption};
-use super::{allowances, placement, quota, supply};
+use super::{allowances, placement, quota, settings, supply};
 use crate::catalog::{CapacityType, Offering};
 use crate::ids::{ClassId, JobId, OfferingId, PoolId, QuotaId};
 use crate::job::Gang;
@@ -116,10 +116,26 @@ fn purchase_rate(state: &State, class: ClassId, pool: PoolId, offering: Offering
     offer.price.times(u64::from(shape.gang.fewest().div_ceil(per_node)))
 }
 
-/// What the smallest gang of a class costs at the least in a pool.
+/// What the smallest gang of a class costs at the least in a pool, of what the ceilings would allow and is as close together as it requires. Where
+/// nothing is: of all that fits.
 pub(crate) fn least(state: &State, class: ClassId, pool: PoolId) -> Rate {
-    let fits = supply::fits(state, class, pool).iter();
-    fits.map(|id| gang_rate(state, class, pool, *id)).min().unwrap_or_default()
+    let fits = supply::fits(state, class, pool);
+    let Some((least, cheapest)) = fits.iter().map(|id| (gang_rate(state, class, pool, *id), *id)).min() else {
+        return Rate(0);
+    };
+    // Which nodes such a pool has no ceiling says.
+    let owned = settings::pool(state, pool).is_some_and(|rules| rules.owned.is_some());
+    // Most often the cheapest will do by itself.
+    if owned || !launch::possible(state, class, pool, &[cheapest]).is_empty() {
+        return least;
+    }
+    let options = launch::possible(state, class, pool, fits);
+    options.iter().map(|option| rate_on(state, class, pool, option)).min().unwrap_or(least)
+}
+
+/// What the smallest gang costs on the dearest of an option's offerings: all of them have to be within what budgets leave.
+pub(crate) fn rate_on(state: &State, class: ClassId, pool: PoolId, option: &LaunchOption) -> Rate {
+    option.counts.iter().map(|(id, _)| gang_rate(state, class, pool, *id)).max().unwrap_or_default()
 }
 
 /// How many more gangs of a class budgets let start on an offering.

@@ -164,6 +164,14 @@ pub(crate) fn options(
     options_for(state, &state.classes[class].shape, pool, offerings, carried)
 }
 
+/// The options that the ceilings allow with nothing else running.
+pub(crate) fn possible(state: &State, class: ClassId, pool: PoolId, offerings: &[OfferingId]) -> Vec<LaunchOption> {
+    let none = Held::default();
+    let mut options = options(state, class, pool, offerings, &[]);
+    options.retain(|option| bound_hit(state, pool, option, none, none).is_none());
+    options
+}
+
 fn options_for(
     state: &State,
     shape: &Shape,

@@ -33,11 +33,7 @@ pub(crate) const MOST_AT_ONCE: u32 = 100;
 
 /// Whether a gang of a class could be had with nothing else running.
 pub(crate) fn possible_on_empty(state: &State, class: ClassId, pool: PoolId) -> bool {
-    let held = Held::default();
-    let any_of = |offerings: &[OfferingId]| {
-        let options = launch::options(state, class, pool, offerings, &[]);
-        options.iter().any(|c| launch::bound_hit(state, pool, c, held, held).is_none())
-    };
+    let any_of = |offerings: &[OfferingId]| !launch::possible(state, class, pool, offerings).is_empty();
     let fits = fits(state, class, pool);
     // Most often the first will do by itself.
     fits.chunks(1).any(any_of) || any_of(fits)
@@ -152,10 +148,25 @@ fn choose_if_bought(
     carried: &[Carried],
     these: These<'_>,
 ) -> Result<LaunchOption, Reason> {
-    let shape = &state.classes[class].shape;
     let (all, own) = held(state, asker, class, pool)?;
     let mut wanted = bought(state, class, pool);
     wanted.retain(|id| these(state, id));
+    let option = choose_of(state, asker, class, pool, carried, &wanted, (all, own));
+    option.map_err(|no| of_what_is_possible(state, class, pool, &wanted, no))
+}
+
+/// The same, of these offerings, with so much in use of the ceilings over all and in the pool.
+fn choose_of(
+    state: &State,
+    asker: Option<JobId>,
+    class: ClassId,
+    pool: PoolId,
+    carried: &[Carried],
+    offerings: &[OfferingId],
+    (all, own): (Held, Held),
+) -> Result<LaunchOption, Reason> {
+    let shape = &state.classes[class].shape;
+    let mut wanted = offerings.to_vec();
     if !state.budgets.none() {
         let asked = |id: &OfferingId| budget::asked(state, class, pool, *id);
         let bills: Vec<Rate> = wanted.iter().map(asked).collect();
@@ -204,6 +215,29 @@ fn choose_if_bought(
     let Some(bound) = hit else { return Err(out_of_stock(state, &wanted)) };
     let waits = cheaper.and_then(|cheaper| awaited(state, asker, &cheaper, None));
     Err(waits.unwrap_or(Reason::Ceiling { bound }))
+}
+
+/// Why nothing can be bought now of what could ever be: for what the ceilings never allow, or is not as close together as the gang requires, nobody
+/// waits, however well budget and stock would do.
+fn of_what_is_possible(state: &State, class: ClassId, pool: PoolId, wanted: &[OfferingId], no: Reason) -> Reason {
+    if !matches!(no, Reason::Ceiling { .. } | Reason::AwaitingNodes { .. }) {
+        return no;
+    }
+    let mut options = launch::possible(state, class, pool, wanted);
+    if options.is_empty() {
+        let apart = launch::only_apart(state, class, pool, wanted);
+        return apart.map_or(no, |level| Reason::TopologyUnsatisfied { level });
+    }
+    let asked = |c: &LaunchOption| c.bill(state).max(budget::rate_on(state, class, pool, c));
+    let bills: Vec<Rate> = options.iter().map(asked).collect();
+    options.retain(|c| budget::pays(state, class, asked(c)));
+    if options.is_empty() {
+        return budget::no_purchase(state, class, &bills);
+    }
+    let in_stock = |c: &LaunchOption| c.counts.iter().all(|(id, _)| may_have(state, *id)) && is_small_enough(state, c);
+    let blocked = options.iter().flat_map(|c| &c.counts).map(|(id, _)| *id);
+    let blocked: Vec<OfferingId> = blocked.filter(|id| state.offerings[id.index()].blocked_until > state.now).collect();
+    if blocked.is_empty() || options.iter().any(in_stock) { no } else { out_of_stock(state, &blocked) }
 }
 
 /// Whether nothing at all can be bought for a job, whatever it asks for and whoever makes way on the nodes that are there.

@@ -53,6 +53,7 @@ stories! {
     brake_queue
     brake_queue_gives_up_what_is_kept
     budget_and_ceiling_never_together
+    budget_beyond_what_the_ceiling_allows
     budget_holds_until_next_hour
     budget_is_kept_for_a_gang
     budget_never_makes_dearer
@@ -60,6 +61,7 @@ stories! {
     budget_spent
     budget_takes_what_it_can_afford
     budget_that_pays_for_no_node
+    budget_that_pays_for_no_node_close_enough
     budget_warns
     burst_shorter_than_a_boot_buys_nothing_before_its_target
     cancel_before_its_submit
@@ -158,6 +160,7 @@ stories! {
     keep_ready_without_gpus
     kept_for_a_gang_of_the_same_instant
     kept_quota_goes_to_a_higher_tier
+    kept_quota_is_free_while_nothing_is_in_stock
     kept_quota_survives_a_failed_launch
     last_empty_eight_gpu_node_is_not_split
     late_buys_on_demand
@@ -278,6 +281,7 @@ stories! {
     starts_that_fail_end
     starts_that_fail_for_any_cause_end
     stock_is_tried_again_beside_a_ceiling
+    stock_of_what_is_close_enough
     stoppable_though_quota_is_left
     stoppable_whatever_is_short
     submitted_while_a_probe_is_out

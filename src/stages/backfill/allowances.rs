@@ -4,6 +4,7 @@
 //! review   still short: made anew when its time has come, or when it would not be enough any more; at its time backfill is stopped
 //!          enough: it stays while the holder waits for nothing but room
 //! claim    every other lack goes to the first in the order; who goes before a holder takes it from that one
+//! give up  what was taken from others for a job that nothing is in stock for serves who could keep it
 //! ```
 //!
 //! Never: for who waits by choice, or could not go anywhere with it.
@@ -15,11 +16,13 @@ use crate::ids::{ClassId, JobId, PoolId};
 use crate::plan::PlanReport;
 use crate::rules::order::{ClassQueue, FairShareOrder};
 use crate::rules::placement::{self, NodeScope};
-use crate::rules::{allowances, forecast, reservations, supply};
+use crate::rules::rank::{Ranks, Taker};
+use crate::rules::{allowances, forecast, protection, reservations, supply};
 use crate::state::State;
 use crate::state::allowances::{Allowance, AllowanceReservation};
 use crate::state::jobs::Phase;
 use crate::state::lines::Line;
+use crate::units::MilliGpu;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -27,6 +30,7 @@ use alloc::vec::Vec;
 const MOST_ROUNDS: u32 = 64;
 
 pub(super) fn run(engine: &mut Engine, broken: &BTreeSet<JobId>, report: &mut PlanReport) {
+    give_up_in_vain(engine);
     let held: Vec<Allowance> = engine.state.allowances().keys().copied().collect();
     for of in held {
         review(engine, of, report);
@@ -78,6 +82,72 @@ fn review(engine: &mut Engine, of: Allowance, report: &mut PlanReport) {
     if matches!(of, Allowance::Quota(..)) && kept.from.since(from).0 > kept.from.since(engine.state.now).0 / 8 {
         engine.decide(Decision::KeepAllowance { of, reservation: AllowanceReservation { from, known, ..kept } });
     }
+}
+
+/// What others gave up for a job is its own until it runs. While nothing that it fits is in stock it gives that up to who is served with it, and from
+/// whom it could not take it back.
+fn give_up_in_vain(engine: &mut Engine) {
+    let promised: Vec<JobId> = engine.state.index.kept.iter().copied().collect();
+    for job in promised {
+        let Some(kept) = engine.state.jobs[job].kept.filter(|_| waits_for_stock(&engine.state, job)) else { continue };
+        if !finds_room(engine, job, kept.pool) && serves_another(engine, job, kept.pool) {
+            engine.decide(Decision::Unreserve { job });
+        }
+    }
+}
+
+/// Whether a job has what was taken for it of quotas and budgets, and no places: none are kept for it, and nothing is being stopped.
+fn waits_for_stock(state: &State, job: JobId) -> bool {
+    let row = &state.jobs[job];
+    row.phase == Phase::Queued
+        && row.reserved_until.is_none()
+        && protection::stopping_for(state, job) == 0
+        && reservations::reserved_from(state, job).is_none()
+        && reservations::waits_for_others(state, job)
+}
+
+/// Whether somebody lacks what a job keeps, goes somewhere with it, and would keep it.
+fn serves_another(engine: &mut Engine, job: JobId, pool: PoolId) -> bool {
+    let state = &engine.state;
+    let Some(taker) = Taker::of(state, job, pool) else { return false };
+    let lacks = |other: &JobId| {
+        let row = &state.jobs[*other];
+        let fits = !supply::fits(state, row.class, pool).is_empty();
+        row.class != taker.class
+            && fits
+            && row.kept.is_none()
+            && allowances::no_share(state, *other, pool).is_some()
+            && reservations::waits_for_others(state, *other)
+    };
+    let heads = state.index.queued.keys().filter_map(|class| state.index.first_queued(*class));
+    let lack: Vec<JobId> = heads.map(|key| key.job).filter(lacks).collect();
+    let mark = engine.state.checkpoint();
+    engine.state.set_kept(job, None);
+    let mut ranks = Ranks::new(&engine.state);
+    let serves = lack.into_iter().any(|other| {
+        allowances::no_share(&engine.state, other, pool).is_none()
+            && finds_place(engine, other, pool)
+            && !takes_back(engine, &mut ranks, &taker, other)
+    });
+    engine.state.rollback(mark);
+    serves
+}
+
+/// Whether a job that waits has places, or can be bought for.
+fn finds_place(engine: &mut Engine, job: JobId, pool: PoolId) -> bool {
+    let asked = allowances::asked(&engine.state, job, pool);
+    placement::find(engine, job, pool, NodeScope::InFlight, asked).is_some() || supply::can_be_had(engine, job, pool)
+}
+
+/// Whether a taker could take from another job what that one asks for, once it has it.
+fn takes_back(engine: &mut Engine, ranks: &mut Ranks, taker: &Taker, other: JobId) -> bool {
+    let (queue, asked) = (engine.state.jobs[other].queue, allowances::asked(&engine.state, other, taker.pool));
+    engine.state.take_quota(queue, taker.pool, asked);
+    ranks.set(&engine.state, other, taker.pool, asked);
+    let stood = ranks.of_holder(&engine.state, other, taker.pool);
+    engine.state.give_quota_back(queue, taker.pool, asked);
+    ranks.set(&engine.state, other, taker.pool, MilliGpu(0));
+    ranks.ground(&engine.state, taker, other, stood).is_some()
 }
 
 /// Whether a job that has quota and money will have places: there are some, or it waits for what ends by itself.
