@@ -386,15 +386,16 @@ impl<J: Journal> LiveLoop<J> {
 
     /// Statuses to their log and to whoever follows. A full disk leaves them in the engine until there is room.
     fn publish_statuses(&mut self, statuses: Vec<Status>) -> Result<(), DriverError> {
-        self.until_statuses_have_room(|this| {
-            let follows = statuses.first().is_none_or(|s| s.number == this.statuses.last() + 1);
-            let written = if follows {
-                this.statuses.write(&mut statuses.iter())
-            } else {
-                this.statuses.write(&mut this.engine.state().undelivered())
-            };
-            written.map_err(DriverError::Storage)
-        })?;
+        let follows = statuses.first().is_none_or(|s| s.number == self.statuses.last() + 1);
+        let written = if follows {
+            self.statuses.write(&mut statuses.iter())
+        } else {
+            self.statuses.write(&mut self.engine.state().undelivered())
+        };
+        match written {
+            Err(e) if e.is_full() => tracing::error!("statuses are held back: {e}"),
+            other => other.map_err(DriverError::Storage)?,
+        }
         if self.statuses.last() - self.statuses.delivered() >= SYNC_EVERY {
             self.sync_statuses()?;
         }
@@ -404,22 +405,15 @@ impl<J: Journal> LiveLoop<J> {
 
     /// Makes all statuses durable that have been written, and those that a full disk has held back.
     fn sync_statuses(&mut self) -> Result<(), DriverError> {
-        self.until_statuses_have_room(|this| {
-            let behind = this.statuses.last() < this.engine.state().counters().statuses;
-            let caught_up = if behind { this.statuses.write(&mut this.engine.state().undelivered()) } else { Ok(()) };
-            // What is written is made durable, though the rest may find no room.
-            let synced = this.statuses.sync();
-            caught_up.and(synced).map_err(DriverError::Storage)
-        })
-    }
-
-    /// As [`LiveLoop::until_there_is_room`], so that the engine does not hold more and more of them. Whoever asks the driver to end need not wait
-    /// for room: their batches are durable, and the next start writes them.
-    fn until_statuses_have_room(
-        &mut self,
-        attempt: impl FnMut(&mut Self) -> Result<(), DriverError>,
-    ) -> Result<(), DriverError> {
-        self.until_there_is_room(attempt).or_else(|e| if e.is_full() { Ok(()) } else { Err(e) })
+        let behind = self.statuses.last() < self.engine.state().counters().statuses;
+        let caught_up = if behind { self.statuses.write(&mut self.engine.state().undelivered()) } else { Ok(()) };
+        // What is written is made durable, though the rest may find no room.
+        let synced = self.statuses.sync();
+        match caught_up.and(synced) {
+            Err(e) if e.is_full() => tracing::error!("statuses are held back: {e}"),
+            other => other.map_err(DriverError::Storage)?,
+        }
+        Ok(())
     }
 
     /// A snapshot spares the next start some work; without one it only takes longer.

@@ -203,7 +203,7 @@ fn assemble<J: Journal>(settings: LiveSettings<J>) -> Result<(LiveLoop<J>, Optio
     }
     let written = statuses.write(&mut engine.state().undelivered());
     match written.and(statuses.sync()) {
-        // They stay in the engine until there is room; the loop receives nothing until then.
+        // They stay in the engine until there is room; the loop logs what to do about it.
         Err(e) if e.is_full() => tracing::error!("statuses are held back: {e}"),
         durable => durable.map_err(DriverError::Storage)?,
     }
