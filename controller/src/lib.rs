@@ -25,6 +25,7 @@ pub mod intake;
 pub mod key;
 pub mod metrics;
 pub mod past;
+mod pasted;
 pub mod policy;
 pub mod segments;
 pub mod show;

@@ -51,7 +51,7 @@ use crate::checkpoints::Checkpoints;
 use crate::cluster::{AgentTokens, ClusterLogs, ClusterNotes};
 use crate::config::tokens::{Tokens, Who};
 use crate::cost::SpendAccounts;
-use crate::driver::{DriverHandle, QueryContext};
+use crate::driver::{DriverHandle, QueryContext, Running};
 use crate::journal::ArchiveReader;
 use crate::metrics::commits::CommitCounts;
 use crate::metrics::statuses::StatusCounts;
@@ -62,8 +62,8 @@ use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
 use error::ApiError;
 use forebay_engine::engine::Engine;
-use forebay_wire::intake::AttemptKeys;
 use forebay_wire::intake::Router as Routes;
+use forebay_wire::intake::{AttemptKeys, NoRoutes};
 use room::Room;
 use starts::Starts;
 use std::net::{IpAddr, SocketAddr};
@@ -149,6 +149,29 @@ pub struct ApiOptions {
     pub audit: Option<AuditLog>,
     /// Changes the policy. `None`: it stays as it is.
     pub policy: Option<PolicyControl>,
+}
+
+impl ApiOptions {
+    /// What a running driver has, for callers of this machine, with nothing configured.
+    #[must_use]
+    pub fn of(running: &Running) -> ApiOptions {
+        ApiOptions {
+            handle: running.handle.clone(),
+            routes: Arc::new(NoRoutes),
+            key: None,
+            tokens: Tokens::default(),
+            proxies: Vec::new(),
+            sources: SourceRegistry::default(),
+            checkpoints: Checkpoints::trusting(&running.handle),
+            archive: Arc::clone(&running.archive),
+            commits: Arc::clone(&running.commits),
+            notes: ClusterNotes::default(),
+            logs: None,
+            agents: None,
+            audit: None,
+            policy: None,
+        }
+    }
 }
 
 /// Serves until `ending` becomes true; open streams end then.

@@ -15,7 +15,6 @@ use forebay_kernel::effect::Effect;
 use forebay_kernel::event::Event;
 use forebay_kernel::state::State as EngineState;
 use forebay_kernel::state::jobs::Phase;
-use forebay_wire::intake::NoRoutes;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -53,22 +52,7 @@ impl ServedApi {
         let real = RealAdapters { cloud: None, cluster: Some(Box::new(SilentCluster)) };
         let running = start_driver(Settings { real, ..teams(folder.path()) }).unwrap();
         let runtime = two_threads();
-        let options = ApiOptions {
-            handle: running.handle.clone(),
-            routes: Arc::new(NoRoutes),
-            key: None,
-            tokens: Tokens::default(),
-            proxies: Vec::new(),
-            sources: SourceRegistry::default(),
-            checkpoints: Checkpoints::trusting(&running.handle),
-            archive: Arc::clone(&running.archive),
-            commits: Arc::clone(&running.commits),
-            notes: ClusterNotes::default(),
-            logs: None,
-            agents: None,
-            audit: None,
-            policy: None,
-        };
+        let options = ApiOptions::of(&running);
         let (_ending, ending) = watch::channel(false);
         let api = Api {
             options: Arc::new(options),

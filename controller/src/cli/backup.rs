@@ -10,7 +10,6 @@
 //! be read.
 
 use super::outcome::{Exit, Failure, print};
-use super::pasted::shell_word;
 use crate::driver::LogPositions;
 use crate::files::{create_private_folder, private};
 use crate::intake::rejected;
@@ -18,6 +17,7 @@ use crate::journal::{
     BackedUp, DataFolder, FILE, JournalError, MARK_FILE, Positions, REPLACED, RESTORE_BESIDE, Restored, back_up,
     restore,
 };
+use crate::pasted::shell_path;
 use crate::segments::{LogPosition, NumberedLine, ReadHead, SegmentError, SegmentLog, SegmentReader};
 use crate::status;
 use forebay_kernel::state::State;
@@ -68,7 +68,7 @@ pub(super) fn restore_one(backup: &Path, folder: &Path) -> Result<Exit, Failure>
         "{}: restored to position {end} as {id}\n`forebay run --data {}` goes on from it\nwhat was bought or started after the backup is left alone: look at `forebay nodes`, the log, \
          and what carries another incarnation of this journal\n",
         folder.display(),
-        shell_word(folder)
+        shell_path(folder)
     ))?;
     Ok(Exit::Done)
 }

@@ -5,11 +5,11 @@
 use super::args::{JournalDo, JournalExportArgs};
 use super::backup::{backup_one, failure, restore_one};
 use super::outcome::{Exit, Failure, print};
-use super::pasted::shell_word;
 use crate::cost::CostRange;
 use crate::intake::rejected;
 use crate::journal::{JournalAct, JournalError, UpgradedJournal, VerifiedJournal, upgrade_folder, verify};
 use crate::past::{ExportedPast, POLICY_FILE, PastFault, ReplayFile, ReplayOption, TRACE_FILE, export_past};
+use crate::pasted::shell_path;
 use crate::segments::{ReadHead, split_into_segments};
 use crate::status;
 use std::path::Path;
@@ -63,11 +63,11 @@ fn export_one(args: &JournalExportArgs) -> Result<Exit, Failure> {
 /// The command that plays an export again. What it needs and nobody could write has a name in capitals, which a note explains.
 fn play_again(out: &Path, exported: &ExportedPast) -> String {
     let with_policy = exported.files.iter().any(|file| file.ends_with(POLICY_FILE));
-    let policy = if with_policy { shell_word(&out.join(POLICY_FILE)) } else { "POLICY.yaml".to_owned() };
-    let mut command = format!("forebay simulate --policy {policy} --trace {}", shell_word(&out.join(TRACE_FILE)));
+    let policy = if with_policy { shell_path(&out.join(POLICY_FILE)) } else { "POLICY.yaml".to_owned() };
+    let mut command = format!("forebay simulate --policy {policy} --trace {}", shell_path(&out.join(TRACE_FILE)));
     for ReplayOption { option, file } in &exported.options {
         let file = match file {
-            ReplayFile::Written(path) => shell_word(path),
+            ReplayFile::Written(path) => shell_path(path),
             ReplayFile::Missing(stand_in) => (*stand_in).to_owned(),
         };
         command.push_str(&format!(" {option} {file}"));

@@ -23,7 +23,6 @@ mod live;
 mod logs;
 mod manual;
 pub mod outcome;
-mod pasted;
 mod plan;
 mod policy;
 mod replay;

@@ -6,7 +6,6 @@ use super::Output;
 use super::args::{RunArgs, Speed};
 use super::live::{self, Live, Signals};
 use super::outcome::{Exit, Failure, print, write};
-use super::pasted::shell_word;
 use super::run::configured;
 use super::world::WorldFile;
 use crate::config::Config;
@@ -14,6 +13,7 @@ use crate::driver::{
     ClockMode, Finished, LiveProgress, LoopEnd, Settings, load, new_folder, refuse_what_is_left, start,
 };
 use crate::intake::PolicyRoutes;
+use crate::pasted::shell_path;
 use crate::show::closing::Closing;
 use crate::show::progress::{Bar, Moment};
 use crate::show::scorecard;
@@ -36,7 +36,7 @@ pub(super) fn run(args: &RunArgs, file: &Path, out: Output) -> Result<Exit, Fail
         return Err(Failure::input(format_args!(
             "{}: a journal is here already: go on with it by --resume {}, or give another --data",
             folder.display(),
-            shell_word(&folder)
+            shell_path(&folder)
         )));
     }
     if resume && !live::has_journal(&folder) {

@@ -3,7 +3,7 @@
 //! Never: a batch that is not durable; what a recovery read again.
 
 use super::catalogue;
-use super::engine::error_label;
+use super::engine::{LAUNCH_ERRORS, error_label};
 use super::family::{Family, Number};
 use super::histogram::Histogram;
 use forebay_kernel::decision::Decision;
@@ -15,17 +15,6 @@ use std::time::Duration;
 
 /// From what a fast disk takes to what makes every answer late.
 const COMMITS_MS: &[u64] = &[1, 3, 10, 30, 100, 300, 1_000, 3_000];
-
-/// What the cloud says of launches. It never says [`LaunchError::Boot`] of one.
-const ANSWERS: [LaunchError; 7] = [
-    LaunchError::Capacity,
-    LaunchError::Throttled,
-    LaunchError::Quota,
-    LaunchError::Auth,
-    LaunchError::Config,
-    LaunchError::Server,
-    LaunchError::Contested,
-];
 
 /// A launch that brought all that it asked for.
 const COMPLETE: &str = "complete";
@@ -48,7 +37,9 @@ struct Inside {
 
 impl Default for CommitCounts {
     fn default() -> CommitCounts {
-        let answers = ANSWERS.into_iter().map(error_label).chain([COMPLETE]);
+        // The cloud never says of a launch that its node did not boot.
+        let errors = LAUNCH_ERRORS.into_iter().filter(|error| *error != LaunchError::Boot);
+        let answers = errors.map(error_label).chain([COMPLETE]);
         let inside = Inside {
             took: Histogram::new(COMMITS_MS),
             launches: answers.map(|answer| (answer, 0)).collect(),

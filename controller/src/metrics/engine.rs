@@ -18,7 +18,8 @@ use std::collections::BTreeMap;
 
 const NODE_PHASES: [&str; 5] = ["requested", "booting", "ready", "draining", "terminating"];
 
-const LAUNCH_ERRORS: [LaunchError; 8] = [
+/// What an offering may be blocked by.
+pub(super) const LAUNCH_ERRORS: [LaunchError; 8] = [
     LaunchError::Capacity,
     LaunchError::Throttled,
     LaunchError::Quota,

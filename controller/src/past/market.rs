@@ -17,7 +17,7 @@ use forebay_kernel::event::{GoneWhy, LaunchError};
 use forebay_kernel::ids::{OfferingId, PurchaseId};
 use forebay_kernel::state::State;
 use forebay_kernel::units::{Rate, Span, Timestamp};
-use forebay_sim::market::DEFAULT_DEPTH;
+use forebay_sim::market::{DEFAULT_DEPTH, MAX_PRICE};
 use forebay_sim::trace::{csv_field, csv_seconds};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -26,9 +26,6 @@ const MOST_BOOTS: usize = 1024;
 
 /// What is taken for all of the stock.
 const WHOLE: u16 = 1000;
-
-/// The highest price that is written, in 1/1000 of the policy's: `simulate` refuses a higher one. A test holds the two together.
-const MOST_PRICE: u16 = 60_000;
 
 /// A series ends so long after what was seen: a simulation that lasts longer meets it again from its beginning.
 const AFTER: Span = Span::mins(400 * 24 * 60);
@@ -219,7 +216,7 @@ impl CloudPast {
             return;
         };
         pair.prices.push((at, written_price(permille)));
-        self.high_prices += u64::from(permille > u64::from(MOST_PRICE));
+        self.high_prices += u64::from(permille > u64::from(MAX_PRICE));
     }
 
     /// What is kept of an offering of spot.
@@ -294,7 +291,7 @@ impl CloudPast {
 
 /// A price as a series states it, in 1/1000 of the policy's.
 fn written_price(permille: u64) -> u16 {
-    u16::try_from(permille).unwrap_or(MOST_PRICE).min(MOST_PRICE)
+    u16::try_from(permille).unwrap_or(MAX_PRICE).min(MAX_PRICE)
 }
 
 /// An offering as the policy in force lists it.
@@ -376,10 +373,9 @@ mod tests {
             std::fs::write(&path, format!("t_s,zone,instance_type,available,capacity,price_permille\n{rows}")).unwrap();
             forebay_sim::market::Market::recorded(&path, &[]).map(|_| ()).map_err(|e| e.to_string())
         };
-        assert_eq!(reads(MOST_PRICE.into()), Ok(()));
-        assert!(reads(u32::from(MOST_PRICE) + 1).is_err_and(|e| e.contains("price_permille")));
-        for (permille, written) in
-            [(0, 0), (900, 900), (60_000, MOST_PRICE), (60_001, MOST_PRICE), (1 << 40, MOST_PRICE)]
+        assert_eq!(reads(MAX_PRICE.into()), Ok(()));
+        assert!(reads(u32::from(MAX_PRICE) + 1).is_err_and(|e| e.contains("price_permille")));
+        for (permille, written) in [(0, 0), (900, 900), (60_000, MAX_PRICE), (60_001, MAX_PRICE), (1 << 40, MAX_PRICE)]
         {
             assert_eq!(written_price(permille), written, "{permille}");
         }

@@ -13,15 +13,10 @@ use crate::again::rows::Named;
 use crate::again::{NamedSums, Position, Recount, accounts_agree, agrees, cents_of, micro, scraped, spend_agrees};
 use crate::{BY, ZONE, day, samples};
 use forebay::api::{ApiOptions, serve};
-use forebay::checkpoints::Checkpoints;
-use forebay::config::tokens::Tokens;
 use forebay::driver::{ClockMode, DriverHandle, Running, Settings, start};
-use forebay::sources::registry::SourceRegistry;
 use forebay_wire::document::cost::CostDocument;
-use forebay_wire::intake::NoRoutes;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Seconds of the replay in one: some ten batches a second, each there for longer than the questions take.
@@ -64,22 +59,7 @@ struct Served {
 impl Served {
     fn of(running: &Running) -> Served {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let options = ApiOptions {
-            handle: running.handle.clone(),
-            routes: Arc::new(NoRoutes),
-            key: None,
-            tokens: Tokens::default(),
-            proxies: Vec::new(),
-            sources: SourceRegistry::default(),
-            checkpoints: Checkpoints::trusting(&running.handle),
-            archive: Arc::clone(&running.archive),
-            commits: Arc::clone(&running.commits),
-            notes: Default::default(),
-            logs: None,
-            agents: None,
-            audit: None,
-            policy: None,
-        };
+        let options = ApiOptions::of(running);
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (ending, ended) = tokio::sync::watch::channel(false);

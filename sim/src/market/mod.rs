@@ -8,6 +8,8 @@
 mod recorded;
 mod seeded;
 
+pub use recorded::MAX_PRICE;
+
 use std::path::{Path, PathBuf};
 
 /// What the market gives for one (type, zone) at one moment.

@@ -11,7 +11,7 @@ use super::{Market, MarketState, Pair, Series};
 /// The most instances that one probe may ask for.
 const MAX_CAPACITY: u64 = 1_000_000;
 /// The highest price in 1/1000 of the mean: far above on-demand.
-const MAX_PRICE: u32 = 60_000;
+pub const MAX_PRICE: u16 = 60_000;
 /// The most series of one file: they are searched by name for each pair.
 const MAX_SERIES: usize = 10_000;
 /// The golden ratio in 1/1000: pairs that share a series start this far apart in it, so that no two move together.
@@ -94,7 +94,8 @@ fn recordings(path: &Path) -> Result<Vec<Recording>, InputError> {
 }
 
 fn state(row: &CsvRow) -> Result<MarketState, InputError> {
-    let price_permille = row.maybe("price_permille").map(|_| row.small("price_permille", MAX_PRICE)).transpose()?;
+    let price_permille =
+        row.maybe("price_permille").map(|_| row.small("price_permille", MAX_PRICE.into())).transpose()?;
     Ok(MarketState {
         available_permille: u16::try_from(permille(row)?).unwrap_or(1000),
         price_permille: price_permille.and_then(|price| u16::try_from(price).ok()).unwrap_or(1000),

@@ -20,6 +20,7 @@ use crate::cost::{
     check_label,
 };
 use crate::document::write;
+use crate::pasted::shell_word;
 use crate::show::figures::{count, number, percent, short, usd};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
@@ -362,7 +363,7 @@ impl Money {
             }
         }
         for row in &self.of {
-            let _ = write!(command, " --of {}", word(&row.to_string()));
+            let _ = write!(command, " --of {}", shell_word(&row.to_string()));
         }
         format!(
             "The same figures: {command}. These are charges for capacity; storage, transfer and taxes are not included. What the same work would have cost \
@@ -374,12 +375,6 @@ impl Money {
 /// Whether a kind of charge was no work: not what pods of others held, nor what was spent before anything was known of it.
 fn is_waste(kind: &str) -> bool {
     kind != ChargeKind::Worked.as_str() && kind != ChargeKind::Foreign.as_str() && !kind.starts_with('(')
-}
-
-/// A text as one word of a shell, whatever is in it: names come from outside, and people paste commands.
-fn word(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=".contains(c);
-    if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
 /// What cannot be shown, and how to mend it.
@@ -424,10 +419,10 @@ mod tests {
 
     #[test]
     fn a_command_that_is_pasted_runs_nothing_of_a_name() {
-        assert_eq!(word("queue=a/b"), "queue=a/b");
-        assert_eq!(word("kind=(no job)"), "'kind=(no job)'");
+        assert_eq!(shell_word("queue=a/b"), "queue=a/b");
+        assert_eq!(shell_word("kind=(no job)"), "'kind=(no job)'");
         let name = "queue=x'; rm -rf ~; '$(id)`id`";
-        let said = std::process::Command::new("sh").args(["-c", &format!("printf %s {}", word(name))]).output();
+        let said = std::process::Command::new("sh").args(["-c", &format!("printf %s {}", shell_word(name))]).output();
         assert_eq!(String::from_utf8_lossy(&said.expect("a shell").stdout), name);
     }
 

@@ -19,7 +19,7 @@ use super::handle::{DriverHandle, ItemOutcome, QueryContext};
 use super::holds::Stopwatch;
 use super::input::InputTracker;
 use super::mailbox::Taken;
-use super::output::StatusWriter;
+use super::output::{StatusWriter, or_held_back};
 use super::submission::Submission;
 use crate::adapters::EffectOrigin;
 use crate::journal::Journal;
@@ -392,10 +392,7 @@ impl<J: Journal> LiveLoop<J> {
         } else {
             self.statuses.write(&mut self.engine.state().undelivered())
         };
-        match written {
-            Err(e) if e.is_full() => tracing::error!("statuses are held back: {e}"),
-            other => other.map_err(DriverError::Storage)?,
-        }
+        or_held_back(written)?;
         if self.statuses.last() - self.statuses.delivered() >= SYNC_EVERY {
             self.sync_statuses()?;
         }
@@ -405,15 +402,11 @@ impl<J: Journal> LiveLoop<J> {
 
     /// Makes all statuses durable that have been written, and those that a full disk has held back.
     fn sync_statuses(&mut self) -> Result<(), DriverError> {
-        let behind = self.statuses.last() < self.engine.state().counters().statuses;
-        let caught_up = if behind { self.statuses.write(&mut self.engine.state().undelivered()) } else { Ok(()) };
-        // What is written is made durable, though the rest may find no room.
-        let synced = self.statuses.sync();
-        match caught_up.and(synced) {
-            Err(e) if e.is_full() => tracing::error!("statuses are held back: {e}"),
-            other => other.map_err(DriverError::Storage)?,
+        if self.statuses.last() < self.engine.state().counters().statuses {
+            or_held_back(self.statuses.write(&mut self.engine.state().undelivered()))?;
         }
-        Ok(())
+        // What is written is made durable, though the rest may find no room.
+        or_held_back(self.statuses.sync())
     }
 
     /// A snapshot spares the next start some work; without one it only takes longer.

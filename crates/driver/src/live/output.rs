@@ -8,6 +8,7 @@
 //!
 //! Never: a status before its batch is durable; a batch that counts a rejection before the rejection is written.
 
+use super::error::DriverError;
 use super::submission::Rejection;
 use crate::journal::StorageFailure;
 use forebay_kernel::effect::Status;
@@ -66,4 +67,15 @@ pub trait RejectionWriter: Send {
     /// # Errors
     /// It stays; it is tried again later.
     fn retain(&mut self, now: Timestamp, read: Option<u64>) -> Result<Option<u64>, Box<dyn StorageFailure>>;
+}
+
+/// Passes what became of statuses on, but that a full disk holds them back: they stay in the engine until there is room.
+pub(super) fn or_held_back(outcome: Result<(), Box<dyn StorageFailure>>) -> Result<(), DriverError> {
+    match outcome {
+        Err(e) if e.is_full() => {
+            tracing::error!("statuses are held back: {e}");
+            Ok(())
+        }
+        other => other.map_err(DriverError::Storage),
+    }
 }

@@ -18,7 +18,7 @@ use super::holds::LoopHolds;
 use super::input::InputTracker;
 use super::live_loop::{LiveLoop, LoopEnd};
 use super::mailbox::Mailbox;
-use super::output::{RejectionWriter, StatusWriter};
+use super::output::{RejectionWriter, StatusWriter, or_held_back};
 use super::retention::LogReaders;
 use super::stream::StatusTail;
 use super::tenants::{TenantLimits, TenantUse};
@@ -201,12 +201,8 @@ fn assemble<J: Journal>(settings: LiveSettings<J>) -> Result<(LiveLoop<J>, Optio
         input.tenants.finished(planned.finished());
         commit_policy(text, planned, &mut journal, &mut executor, &engine)?;
     }
-    let written = statuses.write(&mut engine.state().undelivered());
-    match written.and(statuses.sync()) {
-        // They stay in the engine until there is room; the loop logs what to do about it.
-        Err(e) if e.is_full() => tracing::error!("statuses are held back: {e}"),
-        durable => durable.map_err(DriverError::Storage)?,
-    }
+    or_held_back(statuses.write(&mut engine.state().undelivered()))?;
+    or_held_back(statuses.sync())?;
     let context = QueryContext {
         journal: identity.id,
         folder: folder.clone(),

@@ -12,9 +12,7 @@ use forebay::api::{self, ApiOptions};
 use forebay::checkpoints::Checkpoints;
 use forebay::cloud::OpenedCloud;
 use forebay::config::Config;
-use forebay::config::tokens::Tokens;
 use forebay::driver::{DriverHandle, EffectExecutor, EffectRequest, RealAdapters, Settings, start};
-use forebay::sources::registry::SourceRegistry;
 use forebay_driver::journal::JournalIdentity;
 use forebay_integration::root;
 use forebay_kernel::effect::{Action, Effect, Status, StatusKind};
@@ -252,20 +250,10 @@ fn a_run_that_is_taken_back_goes_on_from_what_it_had_saved() {
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let serving = ApiOptions {
-        handle: handle.clone(),
         routes: Arc::new(forebay::intake::PolicyRoutes::new(compiled.routes)),
         key: Some(forebay_wire::intake::AttemptKeys::first(key)),
-        tokens: Tokens::default(),
-        sources: SourceRegistry::default(),
         checkpoints: checkpoints.clone(),
-        archive: Arc::clone(&running.archive),
-        commits: Arc::clone(&running.commits),
-        notes: Default::default(),
-        logs: None,
-        agents: None,
-        audit: None,
-        policy: None,
-        proxies: Default::default(),
+        ..ApiOptions::of(&running)
     };
     let (_end, ending) = tokio::sync::watch::channel(false);
     runtime.spawn(api::serve(listener, serving, ending));

@@ -4,13 +4,21 @@
 
 use std::path::Path;
 
+/// A text as one word of a POSIX shell, whatever is in it: names come from outside, and people paste commands.
+pub(crate) fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
 /// A path as one word of a POSIX shell.
-pub(super) fn shell_word(path: &Path) -> String {
+pub(crate) fn shell_path(path: &Path) -> String {
     let text = path.display().to_string();
-    let plain = |c: char| c.is_alphanumeric() || "/._-+:,@%=".contains(c);
     // A word that begins with a dash would be an option.
-    let text = if text.starts_with('-') { format!("./{text}") } else { text };
-    if !text.is_empty() && text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+    shell_word(&if text.starts_with('-') { format!("./{text}") } else { text })
 }
 
 #[cfg(test)]
@@ -27,7 +35,7 @@ mod tests {
             ("-out", "./-out"),
             ("", "''"),
         ] {
-            assert_eq!(shell_word(Path::new(path)), word);
+            assert_eq!(shell_path(Path::new(path)), word);
         }
     }
 }
