@@ -164,7 +164,7 @@ fn gone_for_quota(
     comes.then_some((from, count))
 }
 
-/// When so many of the runs are gone, and so much of the period is over, that a budget is enough.
+/// When so many of the runs are gone, and so much of the period is over, that a budget is enough. `None`: as prices are, the whole of one never is.
 fn gone_for_money(
     state: &State,
     job: JobId,
@@ -173,7 +173,11 @@ fn gone_for_money(
     runs: &[(Timestamp, JobId)],
 ) -> Option<(Timestamp, usize)> {
     let ends: Vec<(Timestamp, Rate)> = runs.iter().map(|(at, id)| (*at, state.jobs[*id].rate)).collect();
-    let least = budget::least(state, state.jobs[job].class, pool);
+    let class = state.jobs[job].class;
+    let least = budget::least(state, class, pool);
+    if !budget::ever_pays(state, class, least) {
+        return None;
+    }
     Some(state.budgets.holding(node)?.opens_after(state.now, least, &ends))
 }
 

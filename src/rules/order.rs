@@ -485,7 +485,7 @@ fn share(state: &State, contender: Contender, head: &Head, weight: u128) -> Part
         return Part::NOTHING;
     };
     let mut most = Part::NOTHING;
-    for pool in (0..policy.pools.len()).map(|at| PoolId(at as u16)) {
+    for pool in (0..state.declared_pools()).map(|at| PoolId(at as u16)) {
         let borrowed = match contender {
             Contender::Own(quota) => {
                 let own = policy.quotas[quota.index()].limits.get(&pool).map_or(MilliGpu(0), |l| l.nominal);

@@ -50,6 +50,14 @@ pub(crate) fn refusal(state: &State, class: ClassId, pool: PoolId, asked: MilliG
     (asked > available).then_some(Reason::WaitingForQuota { asked, available })
 }
 
+/// A refusal of quota as it is told: to who asks for more than its queue could ever have in a pool, with all borrowing, nobody gives it back.
+pub(crate) fn as_told(state: &State, class: ClassId, pool: PoolId, no: Reason) -> Reason {
+    let Reason::WaitingForQuota { asked, .. } = no else { return no };
+    let quota = node_of(state, state.classes[class].shape.queue);
+    let most = quota.map(|quota| state.quota.potential(quota, pool));
+    most.filter(|most| asked > *most).map_or(no, |most| Reason::ExceedsMaxQuota { asked, most })
+}
+
 /// Whether a job that waits asks for what its queue owns: as when quota was kept for it, or by what its queue has in use.
 pub(crate) fn asks_own(state: &State, job: &Job, pool: PoolId) -> bool {
     job.kept.map_or_else(|| !borrows(state, job.class, pool), |kept| kept.own)

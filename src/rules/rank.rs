@@ -421,7 +421,8 @@ fn entry(state: &State, job: &Job, share: MilliGpu) -> Entry {
     let tier = Reverse(settings::priority(state, job.tier));
     let by_priority = state.rule_for(job.id).is_some_and(|rule| rule.preempt_within == PreemptWithin::LowerPriority);
     let priority = Reverse(if by_priority { job.priority } else { 0 });
-    let turn = (job.holds_since().unwrap_or(job.since), job.id);
+    // Who has no places yet starts after all that have, as it did when it was judged as a taker: however long it has waited.
+    let turn = (job.holds_since().unwrap_or(LAST.0), job.id);
     Entry { beyond: false, tier, priority, turn, job: job.id, share, within: true }
 }
 

@@ -11,6 +11,7 @@
 //!
 //! Never: more than the tier buys; never extra money for a deadline that is out of reach; never a step back from urgent.
 
+use super::settle;
 use crate::decision::{Decision, StopCause};
 use crate::effect::WorkerPlace;
 use crate::engine::Engine;
@@ -63,6 +64,12 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
             Urgency::Urgent => leave_spot(engine, job, report),
             Urgency::Relaxed => ask_for_spot(engine, job, report),
             _ => {}
+        }
+        // An urgent class is never called impossible, for others of its shape may have what it lacks. This one is among those now.
+        let waits = matches!(engine.state.jobs[job].phase, Phase::Queued | Phase::Booked | Phase::BackingOff { .. });
+        if let Some(reason) = settle::impossible(engine, job).filter(|_| waits) {
+            settle::hold_back(engine, job, reason);
+            report.settled += 1;
         }
     }
 }

@@ -124,7 +124,7 @@ fn judge_prices(engine: &mut Engine, report: &mut PlanReport) {
 }
 
 /// A job cannot run for now, or never: it is held, or rejected where the policy says so and only another policy would help.
-fn hold_back(engine: &mut Engine, id: JobId, reason: Reason) {
+pub(super) fn hold_back(engine: &mut Engine, id: JobId, reason: Reason) {
     if rejects(engine, id) {
         engine.decide(Decision::Reject { job: id, reason });
     } else {
@@ -141,7 +141,7 @@ fn rejects(engine: &Engine, id: JobId) -> bool {
 }
 
 /// What a change of policy put in the way of a job, for good.
-fn impossible(engine: &Engine, id: JobId) -> Option<Reason> {
+pub(super) fn impossible(engine: &Engine, id: JobId) -> Option<Reason> {
     let job = &engine.state.jobs[id];
     engine.state.classes[job.class].impossible.filter(|_| job.service.is_none() && !job.cancel_asked)
 }

@@ -21,7 +21,7 @@ use crate::rules::{settings, start_targets};
 use crate::state::State;
 use crate::state::index::OrderKey;
 use crate::state::jobs::Phase;
-use crate::units::Timestamp;
+use crate::units::{Span, Timestamp};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -76,7 +76,9 @@ fn late(engine: &mut Engine, report: &mut PlanReport) {
             WhenLate::Wait => {}
             WhenLate::BuyOnDemand => engine.decide(Decision::Late { job }),
             WhenLate::Reject => {
-                let within = start_target.by.since(row.arrival);
+                // Less than from its arrival, where a brake held it or a policy came since.
+                let whole = engine.state.rule_for(job).and_then(|rule| rule.start).map(|start| start.within);
+                let within = start_target.by.since(row.arrival).min(whole.unwrap_or(Span(u64::MAX)));
                 engine.decide(Decision::Reject { job, reason: Reason::StartTooLate { within } });
             }
         }
@@ -116,4 +118,95 @@ fn asked(state: &State) -> Vec<((i64, Timestamp), ClassId, Vec<OrderKey>)> {
     let mut all: Vec<_> = classes.into_iter().map(order).collect();
     all.sort_unstable();
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::catalog::{CapacityType, Offering};
+    use crate::engine::Engine;
+    use crate::event::{Event, Tick};
+    use crate::ids::{JobId, PoolId};
+    use crate::job::JobSpec;
+    use crate::policy::{Ceiling, Policy, Pool, QueueRule, QuotaNode, StartTarget, Tier, WhenLate};
+    use crate::reason::Reason;
+    use crate::state::brakes::Brake;
+    use crate::state::jobs::Phase;
+    use crate::units::{Mib, MilliCpu, Rate, Span, Timestamp};
+    use alloc::boxed::Box;
+    use alloc::string::String;
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    const TARGET: Span = Span::mins(10);
+
+    /// One node of one GPU may be bought, and late jobs of `strict` are rejected.
+    fn policy() -> Policy {
+        let offering = Offering {
+            instance_type: "small".into(),
+            zone: "a".into(),
+            capacity: CapacityType::OnDemand,
+            gpus: 1,
+            gpu_mem: Mib(40_960),
+            models: Vec::new(),
+            cpu: MilliCpu(8_000),
+            mem: Mib(65_536),
+            price: Rate(1),
+            max_price: Rate(1),
+            on_demand: Rate(1),
+            boot: Span::mins(1),
+            nvlink: 0,
+            numa: 0,
+        };
+        let plain = QueueRule { pools: vec![PoolId(0)], ..QueueRule::default() };
+        let start = Some(StartTarget { within: TARGET, when_late: WhenLate::Reject });
+        let strict = QueueRule { start, ..plain.clone() };
+        Policy {
+            limits: Ceiling { nodes: Some(1), ..Ceiling::default() },
+            tiers: vec![Tier::default()],
+            quotas: vec![QuotaNode::default()],
+            queues: [("plain".into(), plain), ("strict".into(), strict)].into(),
+            pools: vec![Pool { name: "main".into(), offerings: vec![0], ..Pool::default() }],
+            offerings: vec![offering],
+            ..Policy::default()
+        }
+    }
+
+    fn submit(subject: &str, queue: &str) -> Event {
+        let spec = JobSpec { subject: subject.into(), queue: queue.into(), ..JobSpec::default() };
+        Event::JobSubmitted(Box::new(spec))
+    }
+
+    fn pass(engine: &mut Engine, now: Timestamp, events: Vec<Event>) {
+        engine.open(Tick { now, resumed: false, delivered: 0 });
+        for event in events {
+            let _ = engine.handle_event(event);
+        }
+        let _ = engine.plan();
+        let _ = engine.close().saved();
+    }
+
+    fn waits(engine: &Engine, job: JobId) -> bool {
+        engine.state().job(job).is_some_and(|(row, _)| row.phase == Phase::Queued)
+    }
+
+    #[test]
+    fn the_end_of_a_hold_rejects_nobody_and_names_the_target() {
+        let mut engine = Engine::new();
+        // The first of them takes the one node that there may be.
+        let events = vec![Event::Configured(Box::new(policy())), submit("first", "plain"), submit("late", "strict")];
+        pass(&mut engine, Timestamp(1), events);
+        let late = JobId(1);
+        assert!(waits(&engine, late), "{:?}", engine.state().job(late));
+        let brake = Brake::Queue("strict".into());
+        let set = Event::BrakeSet { brake: brake.clone(), by: "ops".into(), why: String::new(), until: None };
+        pass(&mut engine, Timestamp(2), vec![set]);
+        let released = Timestamp(0) + Span::mins(300);
+        pass(&mut engine, released, vec![Event::BrakeReleased { brake, by: "ops".into() }]);
+        assert!(waits(&engine, late), "{:?}", engine.state().job(late));
+        pass(&mut engine, Timestamp((released + TARGET).0 - 1), Vec::new());
+        assert!(waits(&engine, late), "{:?}", engine.state().job(late));
+        pass(&mut engine, released + TARGET, Vec::new());
+        let reason = engine.state().job(late).and_then(|(row, _)| row.reason);
+        assert_eq!(reason, Some(Reason::StartTooLate { within: TARGET }), "{:?}", engine.state().job(late));
+    }
 }

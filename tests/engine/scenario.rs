@@ -15,7 +15,7 @@ use crate::making::{self, DOLLAR};
 use crate::then::then;
 use crate::words::{Words, number, time};
 use forebay_kernel::event::{Event, GoneWhy, LaunchError};
-use forebay_kernel::ids::{Attempt, JobId, NodeId, OfferingId, TierId};
+use forebay_kernel::ids::{Attempt, JobId, NodeId, OfferingId, PoolId, TierId};
 use forebay_kernel::job::JobSpec;
 use forebay_kernel::policy::{Policy, Tier};
 use forebay_kernel::state::brakes::Brake;
@@ -223,9 +223,11 @@ fn when_it(world: &mut Cluster, names: &[String], verb: &str, mut w: Words) {
             pool.layouts = w.plain[1..].iter().map(|word| layout(word)).collect();
             Event::Configured(Box::new(policy))
         }
-        // policy LINE: from now on that line of the policy is so; `policy without QUEUE`: it does not declare the queue any more
+        // policy LINE: from now on that line of the policy is so; `policy without QUEUE`, `policy without-pool POOL` (the last one): it does not
+        // declare it any more
         "policy" => {
             let mut policy = world.state().policy().expect("a policy").clone();
+            policy.pools.truncate(world.state().declared_pools());
             match w.plain.remove(0) {
                 // A tier before all others: the positions of those move.
                 "tier-first" => {
@@ -236,6 +238,12 @@ fn when_it(world: &mut Cluster, names: &[String], verb: &str, mut w: Words) {
                     policy.queues.values_mut().for_each(|rule| next(&mut rule.tier));
                 }
                 "without" => drop(policy.queues.remove(w.at(0)).expect("a queue")),
+                "without-pool" => {
+                    assert_eq!(policy.pools.pop().expect("a pool").name, w.at(0), "the last pool");
+                    let gone = PoolId(policy.pools.len() as u16);
+                    policy.queues.values_mut().for_each(|rule| rule.pools.retain(|pool| *pool != gone));
+                    policy.quotas.iter_mut().for_each(|node| _ = node.limits.remove(&gone));
+                }
                 line => given(&mut policy, &mut names.to_vec(), line, core::mem::replace(&mut w, Words::of(""))),
             }
             Event::Configured(Box::new(policy))

@@ -220,6 +220,7 @@ stories! {
     past_use_decays
     policy_makes_jobs_impossible
     policy_rejects_impossible
+    pool_that_a_policy_drops
     preempt_within_a_queue
     preempted_from_checkpoint
     preempted_only_past_min_run

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! hello        -> NodeReady                      a node that is ready already stays so (`new` is false); with Kubernetes nothing: its node says it
-//! interruption -> ReclaimNotice, at its time     the second warning of a node says nothing new
+//! interruption -> ReclaimNotice, at its time     the second warning of a node says nothing new, unless its time is earlier
 //! rebalance    -> nothing: it is only a risk, and most are followed by no interruption
 //! activity     -> RunIdle, ServiceDemand, where `activity` finds that they follow
 //! ```
@@ -16,7 +16,7 @@ use super::error::ApiError;
 use super::events::durable;
 use crate::activity::{TakenReport, view as activity_view};
 use crate::config::tokens::Who;
-use crate::driver::ItemOutcome;
+use crate::driver::{ItemOutcome, wall_ms};
 use crate::show::figures::short;
 use axum::Json;
 use axum::body::Body;
@@ -39,6 +39,8 @@ const MOST_INSTANCE: usize = 64;
 const FARTHEST: Span = Span::mins(60);
 /// For an interruption that does not say when: the most that a spot instance has.
 const USUAL: Span = Span::mins(2);
+/// Clocks that are no further apart agree: AWS's times have whole seconds, and a warning that is sent again is to have the same time.
+const AGREES: Span = Span::secs(1);
 
 /// A node's agent has started.
 #[derive(Deserialize)]
@@ -59,6 +61,26 @@ pub(super) struct Notice {
 enum Kind {
     Interruption,
     Rebalance,
+}
+
+/// When a report arrived, by both clocks. The engine's begins at the wall clock or at the journal's last record, whichever is later, and does not
+/// follow when the wall clock is stepped.
+#[derive(Clone, Copy, Debug)]
+struct ReportTime {
+    /// By the wall clock, which is AWS's as far as this machine knows it.
+    wall: Timestamp,
+    /// By the engine's.
+    engine: Timestamp,
+}
+
+impl ReportTime {
+    /// A time of AWS on the engine's clock: as far from now as it is on the wall clock.
+    fn to_engine(self, at: Timestamp) -> Timestamp {
+        if self.wall.0.abs_diff(self.engine.0) <= AGREES.0 {
+            return at;
+        }
+        if at >= self.wall { self.engine + at.since(self.wall) } else { self.engine - self.wall.since(at) }
+    }
 }
 
 /// What became of it.
@@ -129,17 +151,17 @@ pub(super) async fn activity(
     Ok((StatusCode::ACCEPTED, Json(ActivityTaken { new, ignored })))
 }
 
-/// When the cloud acts.
-fn when(at: Option<&str>, now: Timestamp) -> Result<Timestamp, ApiError> {
+/// When the cloud acts, on the engine's clock.
+fn when(at: Option<&str>, now: ReportTime) -> Result<Timestamp, ApiError> {
     let Some(text) = at else {
-        return Ok(now + USUAL);
+        return Ok(now.engine + USUAL);
     };
     let Ok(at) = text.parse::<jiff::Timestamp>() else {
         let message = format!("`at` is no time: `{}`", short(text, 40));
         return Err(ApiError::bad("BadValue", message, "write it as 2026-11-21T20:30:00Z, or leave it out"));
     };
-    let at = Timestamp(u64::try_from(at.as_millisecond()).unwrap_or_default());
-    if at > now + FARTHEST {
+    let at = now.to_engine(Timestamp(u64::try_from(at.as_millisecond()).unwrap_or_default()));
+    if at > now.engine + FARTHEST {
         let message = format!("`at` is more than an hour ahead: `{}`", short(text, 40));
         return Err(ApiError::bad("BadValue", message, "set the clocks of the node and of the controller by NTP"));
     }
@@ -184,14 +206,14 @@ fn permitted(who: &Who, instance: &str) -> Result<(), ApiError> {
     ))
 }
 
-/// The engine's time, where an instance is known.
-async fn known(api: &Api, who: &Who, instance: &str) -> Result<Timestamp, ApiError> {
+/// What time it is, where an instance is known.
+async fn known(api: &Api, who: &Who, instance: &str) -> Result<ReportTime, ApiError> {
     permitted(who, instance)?;
     let fits = instance.len() <= MOST_INSTANCE;
     let asked = instance.to_owned();
-    let found = api.ask(who, move |engine, _| {
-        let state = engine.state();
-        (fits && state.node_of(&asked).is_some()).then_some(state.now())
+    let found = api.ask(who, move |engine, context| {
+        let known = fits && engine.state().node_of(&asked).is_some();
+        known.then(|| ReportTime { wall: wall_ms(), engine: context.now })
     });
     found.await?.ok_or_else(|| unknown(instance))
 }
@@ -208,4 +230,29 @@ async fn take(api: &Api, who: &Who, event: Event) -> Answer {
     let taken = durable(api, &who.name, vec![(event, None)]).await?;
     let new = taken.outcomes.first() == Some(&ItemOutcome::Taken);
     Ok((StatusCode::ACCEPTED, Json(Heard { new })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 2026-11-21T20:30:00Z.
+    const WALL: Timestamp = Timestamp(1_795_293_000_000);
+
+    #[test]
+    fn a_time_of_aws_is_as_far_from_now_on_an_engines_clock_that_is_not_the_wall_clock() {
+        let at = |text: &str, engine: Timestamp| when(Some(text), ReportTime { wall: WALL, engine }).ok();
+        let hour = Span::mins(60);
+        for engine in [WALL, WALL + Span::mins(50), WALL - Span::mins(50), WALL + Span::mins(60 * 24)] {
+            assert_eq!(at("2026-11-21T20:32:00Z", engine), Some(engine + Span::mins(2)));
+            assert_eq!(at("2026-11-21T20:29:00Z", engine), Some(engine - Span::mins(1)));
+            assert_eq!(at("2026-11-21T21:30:00Z", engine), Some(engine + hour));
+            assert_eq!(at("2026-11-21T21:30:01Z", engine), None, "more than an hour ahead");
+            assert_eq!(when(None, ReportTime { wall: WALL, engine }).ok(), Some(engine + USUAL));
+        }
+        // What is sent again has the same time, though the clocks are not read in one instant.
+        for apart in [0, 3, 999] {
+            assert_eq!(at("2026-11-21T20:32:00Z", WALL + Span(apart)), Some(WALL + Span::mins(2)));
+        }
+    }
 }

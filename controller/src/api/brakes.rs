@@ -233,7 +233,8 @@ fn node(state: &EngineState, name: &str) -> Option<Brake> {
 
 fn no_pool(state: &EngineState, name: &str) -> ApiError {
     let pools = state.policy().map_or(&[][..], |policy| &policy.pools);
-    let remedy = forebay_policy::meant(name, pools.iter().map(|pool| pool.name.as_str()));
+    let declared = pools.iter().take(state.declared_pools());
+    let remedy = forebay_policy::meant(name, declared.map(|pool| pool.name.as_str()));
     let remedy = format!("{remedy}; `forebay nodes` lists nodes");
     ApiError::not_found("NoSuchPool", format!("there is no pool or node `{}`", short(name, 60)), remedy)
 }

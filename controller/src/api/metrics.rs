@@ -26,6 +26,7 @@ pub(super) async fn metrics(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let (statuses, activity) = (Arc::clone(&api.status_counts), Arc::clone(&api.activity));
+    let commits = Arc::clone(&api.commits);
     let judge = Arc::clone(&who);
     let ask = move |engine: &Engine, _: &QueryContext| {
         let state = engine.state();
@@ -33,6 +34,7 @@ pub(super) async fn metrics(
         if all {
             families.extend(engine::jobs(state));
             families.push(engine::waiting(engine));
+            families.push(commits.launches(state));
         }
         let shows = |queue: &str| all || visible::queue_takes(state, &judge, queue);
         families.extend(activity.queue_families(shows));

@@ -21,7 +21,8 @@ const MAX_USER_DATA: usize = 16 * 1024;
 /// The most types in one message.
 const MAX_NAMED: usize = 8;
 
-/// Checks a policy for a real cloud: it bounds the cost, it has the pools in the cloud's settings, and each of its pools can be launched.
+/// Checks a policy for a real cloud: it bounds the cost, it has the pools in the cloud's settings, and the nodes of each can be launched, if they
+/// are bought.
 ///
 /// # Errors
 /// The first of these that it does not fulfil.
@@ -33,7 +34,13 @@ pub fn check_policy(config: &Config, policy: &Policy, catalogue: &Catalogue) -> 
         let shown = short(unknown, 60);
         return Err(CloudError::Setting(format!("`pools` names `{shown}`, and the policy has {}", pools.join(", "))));
     }
-    for pool in &policy.pools {
+    if let Some(owned) = policy.pools.iter().find(|pool| pool.owned.is_some() && ec2.pools.contains_key(&pool.name)) {
+        let shown = short(&owned.name, 60);
+        return Err(CloudError::Setting(format!(
+            "`pools` names `{shown}`, whose nodes are owned: none is ever launched for it. Remove `pools.{shown}`"
+        )));
+    }
+    for pool in policy.pools.iter().filter(|pool| pool.owned.is_none()) {
         check_pool(ec2, policy, pool, catalogue).map_err(CloudError::Setting)?;
     }
     let limits = &policy.limits;
@@ -223,6 +230,24 @@ mod tests {
             ("launch: {template: t}, pools: {medium: {template: u}}".to_owned(), "`pools` names `medium`"),
         ] {
             let said = said(&ec2, &[]);
+            assert!(said.contains(part), "{ec2}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_pool_of_owned_nodes_launches_nothing() {
+        let owned = "  lab: {owned: {nodes: {example.com/team: [lab]}}}\n";
+        let policy = format!("{}{owned}", POLICY.replace(", network: {efa: true}", ""));
+        let pools = "large: {template: t}, small: {template: t}";
+        for (ec2, part) in [
+            (format!("pools: {{{pools}}}"), "fits"),
+            (format!("pools: {{{pools}, lab: {{template: t}}}}"), "`pools` names `lab`, whose nodes are owned"),
+        ] {
+            let config = config(&ec2);
+            let catalogue = crate::cloud::catalogue(&config).unwrap();
+            let compiled = compile("t", &policy, &catalogue).unwrap().policy;
+            let said = check_policy(&config, &compiled, &catalogue);
+            let said = said.map_or_else(|e| e.to_string(), |()| "fits".to_owned());
             assert!(said.contains(part), "{ec2}: {said}");
         }
     }

@@ -77,7 +77,8 @@ fn counted(state: &State) -> BTreeMap<Option<PoolId>, Uses> {
         let Some(queue) = state.queues().get(shape.queue) else { continue };
         let quota = queue.rule.as_ref().map(|rule| rule.quota);
         for (pool, (share, jobs)) in by_pool {
-            let borrows = quota.is_some_and(|quota| state.quota().borrows(quota, pool));
+            // A pool that is only kept has no quotas.
+            let borrows = quota.is_some_and(|quota| state.quota().borrows(quota, pool)) && !state.is_kept_pool(pool);
             let (queue, tier) = (queue.path.clone(), tier.clone().unwrap_or_default());
             let key = Holder { queue, tier, borrows, quota };
             for within in [Some(pool), None] {

@@ -372,8 +372,10 @@ impl Building<'_> {
             return Err(self.not_offered(at, view));
         };
         let pool = match &view.pool {
-            // What nobody bought counts somewhere.
-            Some(name) if view.memory.is_some() => pools.iter().position(|p| p.name == *name),
+            // What nobody bought counts somewhere, and so does what is left of a pool that the policy does not have.
+            Some(name) if view.memory.is_some() => {
+                pools.iter().position(|p| p.name == *name).or_else(|| pools.iter().position(offers))
+            }
             Some(name) => pools.iter().position(|p| p.name == *name && offers(p)),
             None => pools.iter().position(offers),
         };

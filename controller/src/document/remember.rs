@@ -436,7 +436,9 @@ fn offering_stats(state: &State) -> Vec<OfferingStats> {
 }
 
 fn pool_stats(state: &State) -> Vec<PoolStats> {
-    let of = state.observed.all_needs().filter_map(|(id, needs)| {
+    // The policy of a document does not have the pools that are only kept.
+    let declared = state.observed.all_needs().filter(|(id, _)| !state.is_kept_pool(*id));
+    let of = declared.filter_map(|(id, needs)| {
         let (last_s, gap_s) = (needs.last.into(), needs.gap.into());
         Some(PoolStats { pool: pool(state, id)?, count: needs.count, last_s, gap_s })
     });

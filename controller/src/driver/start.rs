@@ -93,7 +93,7 @@ pub struct Settings {
     pub consent: Consent,
     /// Clocks outside that can confirm a time.
     pub outside: Vec<OutsideClock>,
-    /// Counts what becomes durable in the journal.
+    /// Counts what becomes durable in the journal, what enters batches, and how long they take.
     pub commits: Arc<CommitCounts>,
     /// Tests: die, as by `kill -9`, after so many batches.
     #[doc(hidden)]
@@ -232,6 +232,9 @@ pub(super) fn drive(
     rejected.keep = retention.rejected;
     let mut statuses = StatusLog::open(&folder, journal.meta().id(), positions.statuses)?;
     statuses.keep = retention.statuses;
+    if kind == StartKind::Restart {
+        commits.resumed(engine.state().now());
+    }
     let droughts = feed.as_ref().map(Feed::market_droughts).unwrap_or_default();
     let options = move |at: AdapterStart<'_>| {
         let none = Policy::default();
@@ -241,7 +244,7 @@ pub(super) fn drive(
     };
     live::start(LiveSettings {
         folder,
-        journal: ObservedJournal { journal, commits },
+        journal: ObservedJournal { journal, commits: Arc::clone(&commits) },
         engine,
         kind,
         policy: policy.map(|(text, compiled)| PolicySource { text, compiled }),
@@ -252,6 +255,7 @@ pub(super) fn drive(
         feed: feed.map(|feed| Box::new(feed.routed_by(routes)) as _),
         tenants,
         exit_when_drained,
+        observer: Some(commits),
         dies_after,
     })
 }

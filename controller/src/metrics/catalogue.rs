@@ -2,90 +2,7 @@
 //!
 //! Never: a metric that is served and not here, or is here and not served. The suite holds that.
 
-use prometheus_client::metrics::MetricType;
-
-/// With this each name begins.
-pub(super) const PREFIX: &str = "forebay";
-
-/// Where a counter is kept.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum KeptIn {
-    /// It is what it is when it is asked for.
-    Nowhere,
-    /// The engine's own: it goes on after a restart.
-    Journal,
-    /// It begins at zero with each process.
-    Process,
-}
-
-/// A metric, as it is served and as the page tells it.
-#[derive(Clone, Copy, Debug)]
-pub struct Metric {
-    /// Without `forebay_`, unit and suffix.
-    pub name: &'static str,
-    /// Counter, gauge, histogram or info.
-    pub kind: MetricType,
-    /// It ends the name.
-    pub unit: Option<&'static str>,
-    /// The names of its labels, in order.
-    pub labels: &'static [&'static str],
-    /// What `# HELP` says.
-    pub help: &'static str,
-    /// What the page says instead, in Markdown, where it has more to say.
-    pub means: Option<&'static str>,
-    /// Where a counter is kept.
-    pub kept: KeptIn,
-}
-
-impl Metric {
-    /// Something that only grows. Its points end in `_total`.
-    pub(super) const fn counter(name: &'static str, help: &'static str) -> Metric {
-        Metric { name, kind: MetricType::Counter, unit: None, labels: &[], help, means: None, kept: KeptIn::Nowhere }
-    }
-
-    /// Something that is as it is.
-    pub(super) const fn gauge(name: &'static str, help: &'static str) -> Metric {
-        Metric { kind: MetricType::Gauge, ..Metric::counter(name, help) }
-    }
-
-    /// Something that is told by its labels. Its points end in `_info`.
-    pub(super) const fn info(name: &'static str, help: &'static str) -> Metric {
-        Metric { kind: MetricType::Info, ..Metric::counter(name, help) }
-    }
-
-    /// How often something took how long. Its points end in `_bucket`, `_sum` and `_count`.
-    pub(super) const fn histogram(name: &'static str, help: &'static str) -> Metric {
-        Metric { kind: MetricType::Histogram, ..Metric::counter(name, help) }
-    }
-
-    pub(super) const fn unit(self, unit: &'static str) -> Metric {
-        Metric { unit: Some(unit), ..self }
-    }
-
-    pub(super) const fn labels(self, labels: &'static [&'static str]) -> Metric {
-        Metric { labels, ..self }
-    }
-
-    const fn means(self, means: &'static str) -> Metric {
-        Metric { means: Some(means), ..self }
-    }
-
-    const fn kept(self, kept: KeptIn) -> Metric {
-        Metric { kept, ..self }
-    }
-
-    /// Its name as its points have it.
-    #[must_use]
-    pub fn full_name(&self) -> String {
-        let unit = self.unit.map(|unit| format!("_{unit}")).unwrap_or_default();
-        let suffix = match self.kind {
-            MetricType::Counter => "_total",
-            MetricType::Info => "_info",
-            _ => "",
-        };
-        format!("{PREFIX}_{}{unit}{suffix}", self.name)
-    }
-}
+use super::metric::{Folding, KeptIn, Metric};
 
 pub(crate) static BUILD: Metric =
     Metric::info("build", "This build of Forebay.").labels(&["version"]).means("this build");
@@ -111,9 +28,33 @@ pub(crate) static LOOP_LONGEST_HOLD: Metric = Metric::gauge(
 )
 .unit("seconds")
 .labels(&["work"])
+.folding(Folding::Most)
 .means(
     "the longest that one `query` or `batch` has computed on the engine's thread, since this process \
          started",
+);
+
+pub(crate) static PLAN_PASS: Metric =
+    Metric::histogram("plan_pass", "How long batches took to be put together and planned, since this process started.")
+        .unit("seconds")
+        .means(
+            "how long each batch took, by the clock, from its first event until all was decided on it: buckets up to 1, 3, 10, 30, 100, \
+         300 ms, 1 and 3 s. Everybody else waits meanwhile. For the roles `metrics` and `operate`",
+        )
+        .kept(KeptIn::Process);
+
+pub(crate) static METRICS_SERIES: Metric =
+    Metric::gauge("metrics_series", "Series of this answer, of which there are at most 5,000.")
+        .means("series of this answer, this one included: at most 5,000");
+
+pub(crate) static METRICS_SERIES_FOLDED: Metric = Metric::gauge(
+    "metrics_series_folded",
+    "By how many series this answer is smaller because there would be more than 5,000.",
+)
+.means(
+    "by how many series this answer is smaller because there would be more than 5,000: in the largest metrics the last values of a label, \
+         in the order of the alphabet, share `other`, where counts are added up and of times the worst is told. Above zero, which values have \
+         series of their own may change from one answer to the next, so that `increase()` of `other` is not exact",
 );
 
 pub(crate) static CLOCK_OFFSET: Metric =
@@ -208,10 +149,24 @@ pub(crate) static LAUNCHES: Metric = Metric::counter(
     "launches",
     "Launches that the cloud answered, by its answer, since this process started; `capacity` is out of stock.",
 )
-.labels(&["outcome"])
+.labels(&["pool", "capacity_type", "outcome"])
 .means(
-    "launches that the cloud answered: `complete`, or why they brought fewer nodes than were asked for: `capacity` (out of stock), \
-         `throttled`, `quota`, `auth`, `config`, `server`, `contested`. For the roles `metrics` and `operate`",
+    "launches that the cloud answered; `outcome` is `complete`, or why they brought fewer nodes than were asked for: `capacity` (out of stock), \
+         `throttled`, `quota`, `auth`, `config`, `server`, `contested`. What the policy's pools sell has zeros before the first. 50 pools have \
+         a label of their own, the others share `other`. For the roles `metrics` and `operate`",
+)
+.kept(KeptIn::Process);
+
+pub(crate) static NODE_BOOT: Metric = Metric::histogram(
+    "node_boot",
+    "How long nodes of a pool took from the decision to buy them until they were ready, since this process started.",
+)
+.unit("seconds")
+.labels(&["pool"])
+.means(
+    "from the decision to buy a node until it was ready: buckets up to 15, 30 s, 1, 2, 3, 5, 10 and 20 min. Nodes that an earlier process \
+         bought are left out, as are pools before their first. 50 pools have a label of their own, the others share `other`. For the roles \
+         `metrics` and `operate`",
 )
 .kept(KeptIn::Process);
 
@@ -221,6 +176,7 @@ pub(crate) static BOOT: Metric = Metric::gauge(
 )
 .unit("seconds")
 .labels(&["pool", "percentile"])
+.folding(Folding::Most)
 .means(
     "from the decision to buy a node until it was ready, of the last 16 nodes of each offering of a pool: `50`, `90`. Left out before \
          the first",
@@ -285,6 +241,7 @@ pub(crate) static QUEUE_HEAD_WAIT: Metric = Metric::gauge(
 )
 .unit("seconds")
 .labels(&["queue"])
+.folding(Folding::Most)
 .means(
     "for how long the first in order of those that wait has waited since it was accepted; of several \
          shapes the longest",
@@ -294,6 +251,7 @@ pub(crate) static QUEUE_START_TARGET: Metric =
     Metric::gauge("queue_start_target", "Within what time jobs of a queue are to start, by the policy in force.")
         .unit("seconds")
         .labels(&["queue"])
+        .folding(Folding::Least)
         .means(
             "within what time its jobs are to start: `start.within` of the policy in force. Queues without a start \
          target are left out",
@@ -342,6 +300,7 @@ pub(crate) static CHECKPOINT_AGE: Metric = Metric::gauge(
 )
 .unit("seconds")
 .labels(&["queue"])
+.folding(Folding::Most)
 .means(
     "for how long the run that has not saved for longest has not: since its last checkpoint that counts, or since it started. Jobs \
          without `checkpoint` and queues without such a run are left out. A reader sees the queues that take its jobs",
@@ -512,6 +471,7 @@ pub(crate) static SOURCE_UP: Metric = Metric::gauge(
     "1 while a source, a sink or the cloud works or is held back, 0 while it starts, fails or has stopped.",
 )
 .labels(&["source", "direction"])
+.folding(Folding::Least)
 .means(
     "1 while it works or is held back, 0 while it starts, fails or has stopped; `direction` as in \
          `/v1/sources`: `in`, `status`, `rejected`, `cloud`, `cluster`. For the roles `metrics` and `operate`, as all \
@@ -562,6 +522,7 @@ pub(crate) static EVENT_LATENCY: Metric = Metric::gauge(
 )
 .unit("seconds")
 .labels(&["source", "percentile"])
+.folding(Folding::Most)
 .means(
     "from the broker to the durable decision, over the life of the process: `50`, `95`, `99`, \
          rounded up by at most an eighth. Left out before the first",
@@ -575,6 +536,9 @@ pub static ALL: &[&Metric] = &[
     &POLICY_REFUSED,
     &POLICIES_OFFERED,
     &LOOP_LONGEST_HOLD,
+    &PLAN_PASS,
+    &METRICS_SERIES,
+    &METRICS_SERIES_FOLDED,
     &CLOCK_OFFSET,
     &JOURNAL_COMMIT,
     &START_ESTIMATE_ERROR,
@@ -589,6 +553,7 @@ pub static ALL: &[&Metric] = &[
     &OFFERINGS_BLOCKED,
     &POOL_OFFERINGS,
     &LAUNCHES,
+    &NODE_BOOT,
     &BOOT,
     &BRAKES,
     &JOBS_HELD_BACK,
@@ -643,7 +608,8 @@ What `GET /metrics` answers, written from `controller/src/metrics/catalogue.rs`:
 [deploy/grafana](../deploy/grafana/README.md).
 
 Counters kept in the journal are the engine's own and go on after a restart; those of the process begin at zero with each one, which `rate()`
-and `increase()` allow for. Labels are bounded: no job, subject, tenant or node is one.
+and `increase()` allow for. Labels are bounded: no job, subject, tenant or node is one, and an answer has at most 5,000 series
+(`forebay_metrics_series`).
 
 ";
 
@@ -687,6 +653,7 @@ fn in_a_cell(help: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use prometheus_client::metrics::MetricType;
     use std::collections::BTreeSet;
     use std::path::Path;
 

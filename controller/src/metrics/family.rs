@@ -2,8 +2,8 @@
 //!
 //! Never: two points with the same labels; a name that was not written down here in the code.
 
-use super::catalogue::{Metric, PREFIX};
 use super::histogram::Histogram;
+use super::metric::{Metric, PREFIX};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, text};
 use prometheus_client::metrics::MetricType;
@@ -32,8 +32,8 @@ pub type Labels = Vec<(&'static str, String)>;
 /// A metric with its points.
 #[derive(Clone, Debug)]
 pub struct Family {
-    metric: &'static Metric,
-    points: BTreeMap<Labels, Number>,
+    pub(super) metric: &'static Metric,
+    pub(super) points: BTreeMap<Labels, Number>,
 }
 
 /// The value of a point.

@@ -32,6 +32,20 @@ impl Histogram {
         self.sum = self.sum.saturating_add(took);
     }
 
+    /// Those of another one with the same bounds, too.
+    pub(super) fn merge(&mut self, other: &Histogram) {
+        debug_assert_eq!(self.bounds_ms, other.bounds_ms, "of one metric");
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count += more;
+        }
+        self.sum = self.sum.saturating_add(other.sum);
+    }
+
+    /// How many series it is: its buckets, its sum and its count.
+    pub(super) fn series(&self) -> usize {
+        self.counts.len() + 2
+    }
+
     pub(super) fn encode(&self, metric: &mut MetricEncoder<'_>) -> fmt::Result {
         let bounds = self.bounds_ms.iter().map(|ms| *ms as f64 / 1000.0).chain([f64::INFINITY]);
         let buckets: Vec<(f64, u64)> = bounds.zip(self.counts.iter().copied()).collect();
@@ -41,8 +55,8 @@ impl Histogram {
 
 #[cfg(test)]
 mod tests {
-    use super::super::catalogue::Metric;
     use super::super::family::{Family, Number};
+    use super::super::metric::Metric;
     use super::super::text::MetricsText;
     use super::*;
 
@@ -77,12 +91,12 @@ forebay_commit_seconds_bucket{le=\"1.0\"} 4
 forebay_commit_seconds_bucket{le=\"+Inf\"} 6
 # EOF
 ";
-        assert_eq!(MetricsText::OpenMetrics.text(families.clone()).unwrap(), open);
+        assert_eq!(MetricsText::OpenMetrics.unbounded(families.clone()).unwrap(), open);
         let older: String = open
             .lines()
             .filter(|line| !line.starts_with("# UNIT") && *line != "# EOF")
             .map(|l| format!("{l}\n"))
             .collect();
-        assert_eq!(MetricsText::Prometheus.text(families).unwrap(), older);
+        assert_eq!(MetricsText::Prometheus.unbounded(families).unwrap(), older);
     }
 }

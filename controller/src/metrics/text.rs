@@ -1,9 +1,10 @@
 //! The two texts in which Prometheus and its kin read metrics: OpenMetrics for who asks for it, as scrapers do; else the older one, which
 //! `promtool check metrics` and a person with curl expect. It has no units and no exemplars.
 //!
-//! Never: another figure in one than in the other.
+//! Never: another figure in one than in the other, or more than 5,000 series.
 
 use super::family::{Family, text};
+use super::series::{MOST_SERIES, bounded_to};
 use std::fmt::{self, Write as _};
 
 /// One of them.
@@ -32,11 +33,16 @@ impl MetricsText {
         }
     }
 
-    /// The text of these families, in the order given.
+    /// The text of these families, in the order given, and of how many series they have. Those that would be too many share `other`.
     ///
     /// # Errors
     /// None that is known: it is written into memory.
     pub fn text(self, families: Vec<Family>) -> Result<String, fmt::Error> {
+        self.unbounded(bounded_to(MOST_SERIES, families))
+    }
+
+    /// The text of these families as they are.
+    pub(super) fn unbounded(self, families: Vec<Family>) -> Result<String, fmt::Error> {
         match self {
             MetricsText::OpenMetrics => text(families),
             MetricsText::Prometheus => older(&text(families.into_iter().map(Family::without_exemplars).collect())?),
@@ -76,8 +82,8 @@ fn older(open: &str) -> Result<String, fmt::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::catalogue::Metric;
     use crate::metrics::family::{Exemplar, Number};
+    use crate::metrics::metric::Metric;
 
     #[test]
     fn the_older_text_has_the_same_points_and_no_exemplar() {
@@ -105,7 +111,7 @@ forebay_gpus{pool="p"} 0.5
 # TYPE forebay_build_info gauge
 forebay_build_info{version="1"} 1
 "##;
-        assert_eq!(MetricsText::Prometheus.text(families).unwrap(), expected);
+        assert_eq!(MetricsText::Prometheus.unbounded(families).unwrap(), expected);
     }
 
     #[test]

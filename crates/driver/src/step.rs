@@ -25,22 +25,41 @@ use forebay_kernel::state::jobs::Job;
 use forebay_kernel::state::retire::FinishedJob;
 use forebay_kernel::units::Rate;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::journal::{BatchLog, JournalEntry, Positions};
+
+/// Counts what enters batches, and how long they take. It is called on the driver's thread, which waits for it.
+///
+/// Never: part of a decision. What it is called with may not become durable, if the process ends first.
+pub trait BatchObserver: fmt::Debug + Send + Sync {
+    /// An event enters a batch. `state`: as it is before it.
+    fn enters(&self, state: &State, event: &Event);
+
+    /// A batch was put together and planned, and that took so long by the clock.
+    fn planned(&self, took: Duration);
+}
 
 /// A batch that is open: it takes events.
 #[derive(Debug)]
 #[must_use = "an open batch is planned, or what it took is lost"]
 pub struct BatchStep<'e> {
     engine: &'e mut Engine,
+    observer: Option<&'e dyn BatchObserver>,
 }
 
 impl<'e> BatchStep<'e> {
     /// Opens a batch. Time never goes back: an earlier `now` is taken as the last one.
     pub fn open(engine: &'e mut Engine, tick: Tick) -> BatchStep<'e> {
         engine.open(tick);
-        BatchStep { engine }
+        BatchStep { engine, observer: None }
+    }
+
+    /// Shows an observer each event from here on, before it is taken.
+    pub fn observed_by(self, observer: Option<&'e dyn BatchObserver>) -> BatchStep<'e> {
+        BatchStep { observer, ..self }
     }
 
     /// The state with everything that this batch has taken so far.
@@ -51,6 +70,9 @@ impl<'e> BatchStep<'e> {
 
     /// Takes an event, and returns what it came to.
     pub fn handle_event(&mut self, event: Event) -> EventOutcome {
+        if let Some(observer) = self.observer {
+            observer.enters(self.engine.state(), &event);
+        }
         self.engine.handle_event(event)
     }
 
@@ -264,6 +286,7 @@ mod tests {
     use forebay_kernel::catalog::Offering;
     use forebay_kernel::ids::PurchaseId;
     use forebay_kernel::units::{Mib, MilliCpu, Span, Timestamp};
+    use std::sync::Mutex;
 
     /// A log that is full until it is not, and counts what it keeps.
     #[derive(Default)]
@@ -300,6 +323,28 @@ mod tests {
         let mut step = BatchStep::open(engine, tick(now));
         step.handle_event(submission(subject));
         step.plan()
+    }
+
+    /// Whether a policy was in force before each event that entered.
+    #[derive(Debug, Default)]
+    struct EntryLog(Mutex<Vec<bool>>);
+
+    impl BatchObserver for EntryLog {
+        fn enters(&self, state: &State, _: &Event) {
+            self.0.lock().unwrap().push(state.policy().is_some());
+        }
+
+        fn planned(&self, _: Duration) {}
+    }
+
+    #[test]
+    fn an_observer_has_each_event_with_the_state_before_it() {
+        let (mut engine, log) = (Engine::new(), EntryLog::default());
+        let mut step = BatchStep::open(&mut engine, tick(0)).observed_by(Some(&log));
+        step.handle_event(Event::Configured(Box::default()));
+        step.handle_event(submission("a"));
+        let _ = step.plan().append(&mut NullJournal).unwrap();
+        assert_eq!(*log.0.lock().unwrap(), [false, true]);
     }
 
     #[test]

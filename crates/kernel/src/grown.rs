@@ -23,6 +23,8 @@ use crate::policy::{
 use crate::state::allowances::{Allowance, AllowanceReservation};
 use crate::state::billing::{BillingBegan, BillingLedger, WorkKey};
 use crate::state::brakes::{Brake, BrakeOrder};
+use crate::state::budget::RemovedBudget;
+use crate::state::fair::DecayedUsage;
 use crate::state::jobs::{Job, PutBack};
 use crate::state::ledger::Account;
 use crate::state::node_reserves::NodeReserve;
@@ -298,6 +300,12 @@ pub(crate) enum StateTerm {
     Family(FamilyOfWork, u64, Vec<(u8, u32)>),
     /// [`crate::effect::Status::named`], of the status with this number.
     StatusNamed(u64, Box<str>),
+    /// [`crate::state::budget::Budgets::removed()`]: one of them, by the path of its queue or cohort.
+    RemovedBudget(String, RemovedBudget),
+    /// [`State::removed_use`], of one queue or cohort.
+    RemovedUse(String, DecayedUsage),
+    /// [`State::kept_pools`].
+    KeptPools(u16),
 }
 
 impl Grown for State {
@@ -323,6 +331,9 @@ impl Grown for State {
         let reserves = self.node_reserves.iter().map(|(of, reserve)| StateTerm::NodeReserve(of.clone(), *reserve));
         let families = self.observed.all_families();
         let families = families.map(|(of, last, counts)| StateTerm::Family(of, last, counts.collect()));
+        let budgets = self.budgets.removed(self.now);
+        let budgets = budgets.map(|(path, row)| StateTerm::RemovedBudget(path.clone(), row.clone()));
+        let uses = self.removed_use().map(|(path, past)| StateTerm::RemovedUse(path.clone(), past));
         policy
             .chain(specs)
             .chain(jobs)
@@ -337,6 +348,9 @@ impl Grown for State {
             .chain(self.brakes.iter().map(|(brake, order)| StateTerm::Brake(brake.clone(), order.clone())))
             .chain(families)
             .chain(named)
+            .chain(budgets)
+            .chain(uses)
+            .chain((self.kept_pools > 0).then_some(StateTerm::KeptPools(self.kept_pools)))
             .collect()
     }
 
@@ -382,6 +396,9 @@ impl Grown for State {
             StateTerm::BilledPool(name) => self.billing.get_or_insert_default().pools.push(name),
             StateTerm::Brake(brake, order) => _ = self.brakes.insert(brake, order),
             StateTerm::Family(of, last, counts) => self.observed.recall_family(of, last, counts),
+            StateTerm::RemovedBudget(path, row) => self.budgets.recall_removed(path, row),
+            StateTerm::RemovedUse(path, past) => self.fair.recall_removed(path, past),
+            StateTerm::KeptPools(pools) => self.kept_pools = pools,
             StateTerm::Work(work, amount) => _ = self.billing.get_or_insert_default().unsaved.insert(work, amount),
         }
     }
@@ -436,23 +453,26 @@ mod tests {
     use crate::event::{Event, Tick};
     use crate::ids::Seq;
     use crate::ids::{Attempt, NodeId};
-    use crate::ids::{QueueId, TierId};
+    use crate::ids::{QueueId, QuotaId, TierId};
     use crate::job::JobSpec;
     use crate::journal::{APPLY_VERSION, Batch};
     use crate::machine::StateMachine;
     use crate::policy::{
-        BillingRule, Policy, Pool, PreemptWithin, QueueOrder, QueueRule, Reclaim, Watermarks, WhenImpossible,
+        BillingRule, Budget, Period, Policy, Pool, PreemptWithin, QueueOrder, QueueRule, Reclaim, Watermarks,
+        WhenImpossible, WhenSpent,
     };
     use crate::reason::Reason;
     use crate::state::allowances::{Allowance, AllowanceReservation};
     use crate::state::billing::{BilledPool, LedgerSlot, WorkKey};
     use crate::state::brakes::Brake;
+    use crate::state::budget::{BudgetAccount, RemovedBudget, RunsCounted};
+    use crate::state::fair::DecayedUsage;
     use crate::state::freeze::Thaw;
     use crate::state::jobs::PutBack;
     use crate::state::node_reserves::{NodeReserve, NodeRoom};
     use crate::state::observed_stats::FamilyOfWork;
     use crate::state::owned::{ForeignUse, OwnedNode, OwnedPool, OwnedShape};
-    use crate::units::{Mib, MilliCpu, Rate, Span, Timestamp};
+    use crate::units::{GpuTime, Mib, MilliCpu, Rate, Span, Spend, Timestamp};
     use alloc::boxed::Box;
     use alloc::vec;
     use alloc::vec::Vec;
@@ -598,6 +618,15 @@ mod tests {
             runs: vec![crate::ids::JobId(1)],
         };
         state.set_allowance(Allowance::Budget(crate::ids::QuotaId(0)), Some(kept));
+        let (at, since) = (Timestamp(1_000), Timestamp(1_500));
+        let budget = Budget { amount: 100, per: Period::Day, when_spent: WhenSpent::Warn };
+        let account = BudgetAccount { budget, spent: Spend(7), started: Rate(2), booked: Rate(1), since };
+        for (path, runs) in [("a", RunsCounted::Below(QuotaId(0))), ("b", RunsCounted::Of(vec![QueueId(0)]))] {
+            state.budgets.recall_removed(path.into(), RemovedBudget { account, at, runs });
+        }
+        let used = DecayedUsage { time: GpuTime(9), counted_to: since, ..DecayedUsage::default() };
+        state.fair.recall_removed("c".into(), used);
+        state.kept_pools = 1;
         let machine = StateMachine::from_state(state);
         assert_eq!(machine.specs.len(), 1);
         assert!(!machine.terms().is_empty(), "nothing is said");

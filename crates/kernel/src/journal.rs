@@ -23,7 +23,8 @@ use serde::{Deserialize, Serialize};
 /// | 2 | a job that is over leaves the state at the next tick; a submission says what the archive knows of its identity |
 /// | 3 | a node may be kept for several jobs; `Unreserve` gives up quota that is kept as well; a fault that follows a job is the job's; down time is counted against no clock; work that is done stays done however its run ends; a gang that has lost a node fails for want of it |
 /// | 4 | a run that has lasted ten minutes is no start that failed, though a node or somebody else ended it |
-pub const APPLY_VERSION: u32 = 4;
+/// | 5 | a pool that a policy no longer has keeps its nodes and what runs there; what was spent and used stays known until its period ends, whatever policies say in between; patience counts from where a queue was held or a target was set; of two reclaim notices of a node the earlier time counts |
+pub const APPLY_VERSION: u32 = 5;
 
 /// The oldest version that this build can still apply.
 pub const OLDEST_APPLY_VERSION: u32 = 1;

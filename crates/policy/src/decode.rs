@@ -57,7 +57,7 @@ pub fn decode<T: DeserializeOwned>(root: &YamlNode, kind: YamlKind) -> (Option<T
     let cx = Cx { kind, faults: RefCell::default(), aside: RefCell::default() };
     // Each turn sets one value aside; after so many faults nobody reads on.
     for _ in 0..64 {
-        match T::deserialize(At { node: root, key: root.pos, cx: &cx }) {
+        match T::deserialize(At { node: root, key: root.pos, level: 0, cx: &cx }) {
             Ok(value) => {
                 let faults = cx.faults.into_inner();
                 return (faults.is_empty().then_some(value), faults);
@@ -208,10 +208,25 @@ fn found_words(found: &de::Unexpected<'_>) -> String {
 struct At<'t> {
     node: &'t YamlNode,
     key: Pos,
+    /// So many maps and lists are around it.
+    level: usize,
     cx: &'t Cx,
 }
 
 impl<'t> At<'t> {
+    /// Whether it is a top-level key of a policy with nothing at it, such as `queues:` with all of its lines commented out.
+    fn is_empty_section(self) -> bool {
+        self.node.value == Value::Null && self.level <= 1 && self.cx.kind == YamlKind::Policy
+    }
+
+    fn entries(self, entries: &'t [YamlEntry]) -> Entries<'t> {
+        Entries { entries: entries.iter(), value: None, level: self.level + 1, cx: self.cx }
+    }
+
+    fn items(self, items: &'t [YamlNode]) -> Items<'t> {
+        Items { items: items.iter(), level: self.level + 1, cx: self.cx }
+    }
+
     fn wrong(self, expected: &dyn Expected) -> Problem {
         let found = match &self.node.value {
             Value::Null => de::Unexpected::Unit,
@@ -246,7 +261,7 @@ impl<'t> Deserializer<'t> for At<'t> {
         match &self.node.value {
             Value::Null => visitor.visit_unit(),
             Value::Scalar { text, .. } => visitor.visit_borrowed_str(text),
-            Value::List(items) => visitor.visit_seq(Items { items: items.iter(), cx: self.cx }),
+            Value::List(items) => visitor.visit_seq(self.items(items)),
             Value::Map(_) => self.deserialize_map(visitor),
         }
     }
@@ -268,7 +283,18 @@ impl<'t> Deserializer<'t> for At<'t> {
     }
 
     fn deserialize_option<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, Problem> {
-        if self.node.value == Value::Null { visitor.visit_none() } else { visitor.visit_some(self) }
+        match (&self.node.value, self.cx.kind) {
+            (Value::Null, YamlKind::Config) => visitor.visit_none(),
+            // What was commented out or rendered empty was meant as some value, and the default may be none: no bound, everybody.
+            (Value::Null, YamlKind::Policy) if !self.is_empty_section() => {
+                Err(Problem::Said("nothing stands here; write a value, or remove the key".to_owned()))
+            }
+            _ => visitor.visit_some(self),
+        }
+    }
+
+    fn deserialize_seq<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, Problem> {
+        if self.is_empty_section() { visitor.visit_seq(self.items(&[])) } else { self.deserialize_any(visitor) }
     }
 
     fn deserialize_newtype_struct<V: Visitor<'t>>(self, _: &'static str, visitor: V) -> Result<V::Value, Problem> {
@@ -277,9 +303,9 @@ impl<'t> Deserializer<'t> for At<'t> {
 
     fn deserialize_map<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, Problem> {
         match &self.node.value {
-            // `queues:` with all of its lines commented out.
-            Value::Null => visitor.visit_map(Entries { entries: [].iter(), value: None, cx: self.cx }),
-            Value::Map(entries) => visitor.visit_map(Entries { entries: entries.iter(), value: None, cx: self.cx }),
+            // `queues:` with all of its lines commented out, or `queues: {a: }`.
+            Value::Null => visitor.visit_map(self.entries(&[])),
+            Value::Map(entries) => visitor.visit_map(self.entries(entries)),
             _ => Err(self.wrong(&visitor)),
         }
     }
@@ -304,24 +330,27 @@ impl<'t> Deserializer<'t> for At<'t> {
     fn deserialize_enum<V: Visitor<'t>>(
         self,
         _: &'static str,
-        _: &'static [&'static str],
+        known: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Problem> {
         match &self.node.value {
             Value::Scalar { text, .. } => visitor.visit_enum(text.as_str().into_deserializer()),
+            Value::Null => Err(Problem::Said(format!("nothing stands here; write one of {}", listed(known)))),
             _ => Err(self.wrong(&visitor)),
         }
     }
 
     serde::forward_to_deserialize_any! {
         <V: Visitor<'t>>
-        i128 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple tuple_struct identifier ignored_any
+        i128 u128 f32 f64 char str string bytes byte_buf unit unit_struct tuple tuple_struct identifier ignored_any
     }
 }
 
 struct Entries<'t> {
     entries: std::slice::Iter<'t, YamlEntry>,
     value: Option<&'t YamlEntry>,
+    /// That of its values.
+    level: usize,
     cx: &'t Cx,
 }
 
@@ -344,13 +373,15 @@ impl<'t> de::MapAccess<'t> for Entries<'t> {
         let Some(entry) = self.value.take() else {
             return Err(Problem::Said("a value without a key; see the schema".to_owned()));
         };
-        let at = At { node: &entry.value, key: entry.key_pos, cx: self.cx };
+        let at = At { node: &entry.value, key: entry.key_pos, level: self.level, cx: self.cx };
         seed.deserialize(at).map_err(|e| self.cx.record(at.node, at.key, e))
     }
 }
 
 struct Items<'t> {
     items: std::slice::Iter<'t, YamlNode>,
+    /// That of its items.
+    level: usize,
     cx: &'t Cx,
 }
 
@@ -362,7 +393,7 @@ impl<'t> de::SeqAccess<'t> for Items<'t> {
         let Some(node) = self.items.by_ref().find(|n| !cx.is_aside(n)) else {
             return Ok(None);
         };
-        let at = At { node, key: node.pos, cx };
+        let at = At { node, key: node.pos, level: self.level, cx };
         seed.deserialize(at).map(Some).map_err(|e| cx.record(node, node.pos, e))
     }
 }

@@ -150,9 +150,9 @@ fn fill_pool(pool: &mut WrittenPool) {
     if let Some(sharing) = &mut pool.sharing
         && let Some(slices) = sharing.time_slices
     {
-        // An even slice, rounded up to a whole thousandth; none when there are no slices, which `check` refuses.
-        let even = 1000u16.checked_div(slices).map_or(0, |_| 1000u16.div_ceil(slices));
-        sharing.smallest.get_or_insert(Percent(even));
+        // An even slice, rounded down to a whole thousandth: rounded up, fewer than `timeSlices` of them would fit on a GPU. None when there are
+        // no slices, which `check` refuses.
+        sharing.smallest.get_or_insert(Percent(1000u16.checked_div(slices).unwrap_or(0)));
     }
 }
 
@@ -185,4 +185,22 @@ pub fn lifecycle_times<'a>(
         (&mut written.hang_after, &mut engine.hang_after),
         (&mut written.protect, &mut engine.protect),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_even_slices_fit_on_a_gpu_as_are_written() {
+        for slices in 1..=64 {
+            let sharing = WrittenSharing { time_slices: Some(slices), ..WrittenSharing::default() };
+            let mut pool = WrittenPool { sharing: Some(sharing), ..WrittenPool::default() };
+            fill_pool(&mut pool);
+            let share = pool.sharing.and_then(|sharing| sharing.smallest).map_or(0, |smallest| smallest.0);
+            assert!(share > 0 && slices * share <= 1000, "{slices} slices of {share}/1000 are more than a GPU");
+            // As the engine counts them: `parts` in src/rules/launch.rs.
+            assert_eq!((1000 / share).min(slices), slices, "{slices} slices of {share}/1000");
+        }
+    }
 }

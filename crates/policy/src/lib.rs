@@ -39,6 +39,7 @@ mod fault;
 mod metered;
 mod promises;
 mod routes;
+mod short_times;
 mod tree;
 mod undeclared;
 mod words;
@@ -152,7 +153,9 @@ pub fn compile(source_name: &str, text: &str, catalogue: &Catalogue) -> Result<C
     }
     let policy = compile::build(&written, &filled, &checked.stock);
     let worst = checked.routes.iter().map(|(route, _)| route.worst).collect::<Vec<_>>();
-    let advice = advice::advise(&tree, &filled, &policy, &checked.stock, &worst);
+    let mut advice = advice::advise(&tree, &filled, &policy, &checked.stock, &worst);
+    advice.extend(short_times::advise(&tree, &filled, &checked.stock));
+    advice.sort_by_key(|a| a.pos.line);
     let labels = policy.billing.as_ref().map(|rule| rule.labels.clone()).unwrap_or_default();
     Ok(Compiled { policy, routes: Routes::new(checked.routes, labels), advice, filled, tree })
 }

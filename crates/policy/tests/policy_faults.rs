@@ -3,7 +3,7 @@
 //! A section is `=== title`, the policy (`$HEAD` stands for its three first lines), `>>>`, and the text that must come out:
 //! errors, or the report of a policy that compiles. After a wanted change run with `FOREBAY_BLESS=1` and read the difference.
 
-use forebay_catalog::Catalogue;
+use forebay_catalog::{Catalogue, PriceRow};
 use forebay_policy::{compile, compile_bytes};
 use std::fmt::Write as _;
 
@@ -47,6 +47,49 @@ fn each_mistake_is_told_with_its_place_and_its_remedy() {
         wrong.join("\n")
     );
     assert!(count >= 60, "only {count} stories: was the file cut?");
+}
+
+/// What is said about a policy that buys one type, where the catalogue has that type changed.
+fn outcome_of_type(instance_type: &str, change: impl Fn(&mut PriceRow)) -> String {
+    let mut catalogue = Catalogue::builtin();
+    catalogue.rows.iter_mut().filter(|row| row.instance_type == instance_type).for_each(change);
+    let pools = format!(
+        "pools: {{p: {{instanceTypes: [{instance_type}, g5.xlarge]}}, q: {{instanceTypes: [{instance_type}]}}}}"
+    );
+    let policy = format!("{HEAD}\nlimits: {{spend: 900 USD/h}}\nqueues: {{a: {{}}}}\n{pools}\n");
+    match compile("p.yaml", &policy, &catalogue) {
+        Ok(compiled) => compiled.report("p.yaml"),
+        Err(errors) => errors.to_string(),
+    }
+}
+
+#[test]
+fn a_named_type_with_more_gpus_than_a_node_may_have_is_refused() {
+    let outcome = |gpus| outcome_of_type("p4d.24xlarge", |row| row.gpus = gpus);
+    assert!(outcome(64).starts_with("p.yaml: policy `t` is good"), "{}", outcome(64));
+    let refused = outcome(65);
+    let what = "error: `p4d.24xlarge` has 65 GPUs, more than the 64 that a node may have\n --> p.yaml:6:";
+    assert_eq!(refused.matches(what).count(), 2, "once in each pool: {refused}");
+    assert!(refused.contains("= help: remove `p4d.24xlarge`: no such node is ever bought"), "{refused}");
+}
+
+#[test]
+fn a_pool_that_boots_later_than_the_default_allows_is_refused() {
+    let outcome = |minutes: u64| outcome_of_type("p4d.24xlarge", |row| row.boot_ms = minutes * 60_000);
+    assert!(outcome(20).starts_with("p.yaml: policy `t` is good"), "{}", outcome(20));
+    let refused = outcome(25);
+    let what = "error: no instance type of pool `q` boots in less than 25m, and `lifecycle.bootTimeout` is 20m where nothing is written";
+    assert!(refused.starts_with(what), "{refused}");
+    assert!(refused.contains("= help: write `lifecycle: {bootTimeout: 25m}` or more, or name types"), "{refused}");
+    assert!(!refused.contains("pool `p`"), "another type of it boots in time: {refused}");
+}
+
+#[test]
+fn pools_or_tiers_that_are_all_commented_out_are_refused() {
+    for (section, what) in [("pools", "no pool is declared"), ("tiers", "no tier is declared")] {
+        let said = outcome(&format!("{HEAD}\nqueues: {{a: {{}}}}\n{section}:\n  # a: {{}}\n"));
+        assert!(said.contains(&format!("error: {what}\n --> p.yaml:5:1\n")), "{said}");
+    }
 }
 
 #[test]

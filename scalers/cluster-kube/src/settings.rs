@@ -34,7 +34,8 @@ pub struct KubeSettings {
     pub settle: Span,
     /// A drained node goes after this time, though disruption budgets keep pods of others on it. `None`: never.
     pub evict_deadline: Option<Span>,
-    /// A gang whose images are there and whose workers do not all run within this time is given up.
+    /// A gang whose images are there and whose workers do not all run within this time is given up, while no policy is in force: else within its
+    /// `lifecycle.startTimeout`.
     pub start_timeout: Span,
     /// Pods of attempts that are over stay this long, for their logs.
     pub keep_terminal: Span,

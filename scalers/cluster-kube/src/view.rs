@@ -14,6 +14,7 @@ use forebay_kernel::state::jobs::{Job, Phase};
 use forebay_kernel::state::node_reserves::{NodeReserve, NodeRoom};
 use forebay_kernel::state::nodes::{Node, NodePhase};
 use forebay_kernel::state::owned::{OwnedNode, OwnedPool};
+use forebay_kernel::units::Span;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the engine knows.
@@ -29,6 +30,8 @@ pub struct EngineView {
     pub node_types: BTreeMap<String, NodeTypeView>,
     /// The jobs of adopted objects, by the uid of their object. Their attempts are here and not among `runs`.
     pub adopted: BTreeMap<String, AdoptedView>,
+    /// `lifecycle.startTimeout` of the policy in force. `None`: there is none.
+    pub start_timeout: Option<Span>,
 }
 
 /// An instance type that can be bought.
@@ -217,7 +220,19 @@ impl EngineView {
             owned_pools: owned.collect(),
             node_types: node_types(state),
             adopted: BTreeMap::new(),
+            start_timeout: state.policy().map(|policy| policy.lifecycle.start_timeout),
         }
+    }
+
+    /// The attempts whose start is out.
+    pub(crate) fn starting(&self) -> Vec<RunId> {
+        self.runs.iter().filter(|(_, run)| run.stage == RunStage::Starting).map(|(id, _)| *id).collect()
+    }
+
+    /// The adopted objects, by their uids, of whose attempt the start is out.
+    pub(crate) fn starting_adopted(&self) -> Vec<String> {
+        let starts = |known: &AdoptedView| known.run.as_ref().is_some_and(|run| run.stage == RunStage::Starting);
+        self.adopted.iter().filter(|(_, known)| starts(known)).map(|(uid, _)| uid.clone()).collect()
     }
 }
 
@@ -315,4 +330,27 @@ pub(crate) fn profiles(state: &State, pool: PoolId, layout: u8) -> Vec<String> {
     let pool = state.policy().and_then(|policy| policy.pools.get(pool.index()));
     let layout = pool.and_then(|pool| pool.layouts.get(usize::from(layout)));
     layout.map_or(Vec::new(), |layout| layout.slices.iter().map(|slice| slice.profile.clone()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_kernel::event::{Event, Tick};
+    use forebay_kernel::journal::APPLY_VERSION;
+    use forebay_kernel::machine::StateMachine;
+    use forebay_kernel::policy::{Lifecycle, Policy};
+    use forebay_kernel::units::Timestamp;
+
+    #[test]
+    fn the_time_to_start_is_that_of_the_policy_in_force() {
+        let settings = KubeSettings::new("jobs", "forebay:1");
+        let mut machine = StateMachine::default();
+        assert_eq!(EngineView::of(&machine, &settings).start_timeout, None);
+        for minutes in [30, 3] {
+            let lifecycle = Lifecycle { start_timeout: Span::mins(minutes), ..Lifecycle::default() };
+            machine.apply_tick(Tick { now: Timestamp(1), resumed: false, delivered: 0 }, APPLY_VERSION);
+            let _ = machine.apply_event(&Event::Configured(Box::new(Policy { lifecycle, ..Policy::default() })));
+            assert_eq!(EngineView::of(&machine, &settings).start_timeout, Some(Span::mins(minutes)));
+        }
+    }
 }

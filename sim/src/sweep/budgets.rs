@@ -46,6 +46,9 @@ pub(super) struct Budgets {
     accounts: BTreeMap<QuotaId, Account>,
     /// The budgets that these accounts are of: by path and period what is spent outlives a policy.
     of: BTreeMap<QuotaId, (String, Period)>,
+    /// Budgets that the policy in force does not have, with what was spent of them by then. What their work costs meanwhile is left out, in favour
+    /// of the engine.
+    removed: BTreeMap<(String, Period), Account>,
     pub found: Vec<String>,
 }
 
@@ -53,7 +56,7 @@ impl Budgets {
     /// A batch is durable and applied.
     pub fn batch(&mut self, batch: &Batch, waiting: &[(ClassId, Reason)], state: &State) {
         let Some(policy) = state.policy() else { return };
-        self.follow(policy);
+        self.follow(policy, state.now());
         for (id, account) in &mut self.accounts {
             let budget = policy.quotas.get(id.index()).and_then(|node| node.budget);
             account.pass(budget.map_or(Period::Month, |budget| budget.per), state.now());
@@ -67,19 +70,23 @@ impl Budgets {
         self.rates(policy, state);
     }
 
-    /// The budgets of the policy in force. POLICY.md says "in this time": what was spent of a budget stays spent under another policy.
-    fn follow(&mut self, policy: &Policy) {
+    /// The budgets of the policy in force. POLICY.md says "in this time": what was spent of a budget stays spent under another policy, and under one
+    /// that has it again.
+    fn follow(&mut self, policy: &Policy, now: Timestamp) {
         let nodes = (0u16..).map(QuotaId).zip(&policy.quotas);
         let of: BTreeMap<QuotaId, (String, Period)> =
             nodes.filter_map(|(id, node)| Some((id, (node.name.clone(), node.budget?.per)))).collect();
         if of == self.of {
             return;
         }
-        let spent = |name: &(String, Period)| {
-            let (id, _) = self.of.iter().find(|(_, known)| *known == name)?;
-            self.accounts.get(id).copied()
-        };
-        self.accounts = of.iter().map(|(id, name)| (*id, spent(name).unwrap_or_default())).collect();
+        for (id, name) in &self.of {
+            let Some(mut account) = self.accounts.get(id).copied() else { continue };
+            account.pass(name.1, now);
+            account.rate = 0;
+            self.removed.insert(name.clone(), account);
+        }
+        let removed = &mut self.removed;
+        self.accounts = of.iter().map(|(id, name)| (*id, removed.remove(name).unwrap_or_default())).collect();
         self.of = of;
     }
 
@@ -192,7 +199,8 @@ fn cost(job: &Job, state: &State) -> u128 {
     job.places.iter().filter_map(of).sum()
 }
 
-fn each(spec: &JobSpec) -> WorkerAsk {
+/// What one worker of a job asks for, or of a gang that spans nodes what goes with each GPU.
+pub(super) fn each(spec: &JobSpec) -> WorkerAsk {
     match &spec.gang {
         Gang::Workers { each, .. } => *each,
         Gang::Spanning { per_gpu, .. } => *per_gpu,
@@ -241,6 +249,22 @@ mod tests {
         // Within the last hour of a period what runs is paid for until it ends.
         let late = Account { spent: 9 * u128::from(HOUR_MS), since: Timestamp(DAY_MS - 1), rate: 4 };
         assert_eq!(late.over(budget, 4, Timestamp(DAY_MS - 1)), None);
+    }
+
+    #[test]
+    fn what_was_spent_of_a_budget_that_comes_back_counts_until_the_period_ends() {
+        let (with, without) = (with(100, WhenSpent::Hold), policy());
+        for (back, spent) in [(2 * HOUR_MS, 4 * u128::from(HOUR_MS)), (DAY_MS, 0)] {
+            let mut budgets = Budgets::default();
+            budgets.follow(&with, Timestamp(0));
+            budgets.accounts.get_mut(&QuotaId(0)).unwrap().rate = 4;
+            budgets.follow(&without, Timestamp(HOUR_MS));
+            assert!(budgets.accounts.is_empty());
+            budgets.follow(&with, Timestamp(back));
+            let account = budgets.accounts.get_mut(&QuotaId(0)).unwrap();
+            account.pass(Period::Day, Timestamp(back));
+            assert_eq!(account.spent, spent, "back at {back}");
+        }
     }
 
     #[test]

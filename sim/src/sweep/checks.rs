@@ -1,9 +1,11 @@
 //! What must always hold, checked from outside of the engine: the status stream, frozen effects, progress, and that nobody is forgotten. What
-//! may be stopped, what is billed, what budgets and quotas let start, and what becomes of cancels have files of their own.
+//! may be stopped and what a tier is left with, what is billed and what is lost, what budgets and quotas let start, what another policy leaves as it
+//! is, and what becomes of cancels and of confirmed deaths have files of their own.
 //!
 //! ```text
 //! events, before each is applied -> Notes
-//! batch, notes, the state after  -> Observer, Promises, Protection, Bill, Budgets, Quotas, Cancels -> what does not hold
+//! batch, notes, the state after  -> Observer, Promises, Protection, MinShares, Bill, LostWork, Budgets, Quotas, PolicyChanges, Cancels, Deaths
+//!                                -> what does not hold
 //! ```
 //!
 //! Never: trusts the engine's audit to find what it checks itself.
@@ -27,6 +29,10 @@ use forebay_kernel::units::{Span, Timestamp};
 use super::bill::Bill;
 use super::budgets::{Budgets, booked};
 use super::cancels::{CancelNote, Cancels};
+use super::changes::PolicyChanges;
+use super::deaths::{DeathNote, Deaths};
+use super::lost::{LostWork, WorkNote};
+use super::min_shares::MinShares;
 use super::promises::Promises;
 use super::protection::Protection;
 use super::quotas::Quotas;
@@ -46,6 +52,10 @@ pub(super) struct Checks {
     budgets: Budgets,
     quotas: Quotas,
     cancels: Cancels,
+    changes: PolicyChanges,
+    deaths: Deaths,
+    lost: LostWork,
+    min_shares: MinShares,
     /// Another policy than the first was in force.
     reconfigured: bool,
     stream: Vec<Status>,
@@ -72,6 +82,8 @@ pub(super) struct Notes {
     saved: Vec<(JobId, Span)>,
     started: Vec<JobId>,
     cancels: Vec<CancelNote>,
+    deaths: Vec<DeathNote>,
+    work: Vec<WorkNote>,
 }
 
 impl Notes {
@@ -80,6 +92,8 @@ impl Notes {
         self.saved.extend(Checks::promised(event, state));
         self.started.extend(Protection::starts(event, state));
         self.cancels.extend(CancelNote::of(event, state));
+        self.deaths.extend(DeathNote::of(event, state));
+        self.work.extend(WorkNote::of(event, state));
     }
 }
 
@@ -94,6 +108,10 @@ impl Checks {
             &mut self.budgets.found,
             &mut self.quotas.found,
             &mut self.cancels.found,
+            &mut self.changes.found,
+            &mut self.deaths.found,
+            &mut self.lost.found,
+            &mut self.min_shares.found,
         ];
         parts.into_iter().for_each(|found| self.found.append(found));
         std::mem::take(&mut self.found)
@@ -102,6 +120,7 @@ impl Checks {
     /// The run is over: what has to add up by then does.
     pub fn end(&mut self, state: &State) {
         self.bill.end(state);
+        self.changes.end(state);
     }
 
     /// Status messages up to this number have arrived.
@@ -189,7 +208,11 @@ impl Checks {
         }
         self.promises.batch(planned, state);
         self.protection.batch(batch, &notes.started, state);
+        self.min_shares.batch(batch, state);
         self.bill.batch(&planned.charges().charges, state);
+        self.lost.batch(&planned.charges().charges, &notes.work, state);
+        self.changes.batch(batch, &planned.charges().charges, state);
+        self.deaths.batch(batch, &notes.deaths, calm, state);
         self.budgets.batch(batch, &planned.report().waiting, state);
         self.cancels.batch(notes.cancels, calm, state);
         for (job, progress) in notes.saved {
@@ -454,11 +477,11 @@ mod tests {
     fn a_job_that_waits_for_nothing_is_found() {
         let mut checks = Checks::default();
         let (now, kept) = (Timestamp(5), |from| Reason::KeptForAnother { job: JOB, from: Timestamp(from) });
-        for reason in [Reason::NothingIdle, kept(6)] {
+        for reason in [Reason::NothingIdle, kept(3_600_006)] {
             checks.starved(JOB, Some(reason), now);
         }
         assert_eq!(checks.found(), [""; 0]);
-        for reason in [Some(Reason::WaitingForPreemption { victims: 0 }), Some(kept(5)), None] {
+        for reason in [Some(Reason::WaitingForPreemption { victims: 0 }), Some(kept(3_600_005)), None] {
             checks.starved(JOB, reason, now);
         }
         assert_eq!(checks.found().len(), 3);

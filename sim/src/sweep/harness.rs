@@ -17,6 +17,8 @@ use forebay_kernel::effect::{Action, Effect, StatusKind};
 use forebay_kernel::event::{EarlierJob, Event, Tick};
 use forebay_kernel::ids::{JobId, OfferingId};
 use forebay_kernel::journal::Batch;
+use forebay_kernel::policy::Policy;
+use forebay_kernel::reason::Reason;
 use forebay_kernel::reconcile::{self, Listing};
 use forebay_kernel::state::State;
 use forebay_kernel::state::retire::FinishedJob;
@@ -24,6 +26,7 @@ use forebay_kernel::units::{Span, Timestamp};
 
 use super::checks::{Checks, Notes};
 use super::operators::{self, Operators};
+use super::reasons;
 use super::workload::{self, Input, TENANT, Workload};
 use super::{BatchWatch, Sabotage, SweepFailure, SweepReport};
 use crate::drive::difference;
@@ -35,8 +38,9 @@ use crate::world::{Truths, World, WorldOptions, spot_pairs};
 
 /// Nothing goes wrong after this.
 const FAULTS_UNTIL: Timestamp = Timestamp(4 * 3_600_000);
-/// What is still open then is cancelled: some policies leave a job waiting for ever, and their check warns of it.
-const CANCEL_AT: Timestamp = Timestamp(72 * 3_600_000);
+/// What is still open then is cancelled: some policies leave a job waiting for ever, and their check warns of it. No period of a budget begins or ends
+/// then: what was said before would not hold any more.
+const CANCEL_AT: Timestamp = Timestamp(72 * 3_600_000 + 1_800_000);
 /// Everything must be over by then.
 const OVER_BY: Timestamp = Timestamp(96 * 3_600_000);
 const COMPARE_EVERY: Span = Span::mins(5);
@@ -89,6 +93,9 @@ pub(super) struct Harness {
     /// Its workload is one of hundreds of jobs of many shapes.
     crowd: bool,
     sabotage: Option<Sabotage>,
+    operators: Option<Operators>,
+    /// The seed's own, which is in force at the end.
+    policy: Policy,
     watch: Option<Box<dyn BatchWatch>>,
     engine: Engine,
     journal: MemoryJournal,
@@ -147,7 +154,8 @@ impl Harness {
             _ => MemoryJournal::keeping_finished(2),
         };
         let mut engine = journal.new_engine();
-        let first = step::configure(&mut engine, Tick { now: Timestamp(0), resumed: false, delivered: 0 }, policy);
+        let tick = Tick { now: Timestamp(0), resumed: false, delivered: 0 };
+        let first = step::configure(&mut engine, tick, policy.clone());
         // What it asks of a world that is not made yet is lost. The engine has to find that out.
         let _ = first.append(&mut journal);
         let options = FaultPlan::world(seed, market);
@@ -163,6 +171,8 @@ impl Harness {
             seed,
             crowd: false,
             sabotage,
+            operators,
+            policy,
             watch: None,
             engine,
             journal,
@@ -290,6 +300,7 @@ impl Harness {
             let found = reconcile::differences(self.engine.state(), &list);
             self.report.found_by_list += found.len() as u64;
             events.extend(found);
+            events.extend(self.operators.map_or_else(Vec::new, |operators| operators.deaths(self.engine.state())));
         }
     }
 
@@ -309,12 +320,17 @@ impl Harness {
         self.cancelled_all = true;
         let state = self.engine.state();
         self.report.starved += state.open_jobs() as u64;
+        // What daily budgets have put off may run only now, and others wait for it.
+        let goes_on = reasons::goes_on(state);
+        let kept = reasons::keeps_by_right(&self.engine);
         for id in state.open_job_ids() {
             if let Some((job, spec)) = state.job(id) {
-                if job.service.is_none() {
+                if job.service.is_none() && !goes_on {
                     let reason = self.engine.why(id);
                     self.report.tally.starved(reason);
-                    self.checks.starved(id, reason, self.now);
+                    if !(kept && matches!(reason, Some(Reason::WaitingForQuota { .. }))) {
+                        self.checks.starved(id, reason, self.now);
+                    }
                 }
                 let (tenant, subject) = (spec.tenant.clone(), spec.subject.clone());
                 events.push(Event::JobCancelled { tenant, subject, by: None, sent: None });
@@ -326,7 +342,9 @@ impl Harness {
     fn lift_floors(&mut self, events: &mut Vec<Event>) {
         let state = self.engine.state();
         if self.inputs.is_empty() && events.is_empty() && state.open_jobs() == 0 {
-            let without = state.policy().and_then(without_floors);
+            // The policy of the state may have in it what earlier ones left there.
+            let keeps = state.policy().and_then(without_floors).is_some();
+            let without = without_floors(&self.policy).filter(|_| keeps);
             events.extend(without.map(|policy| Event::Configured(Box::new(policy))));
         }
     }
@@ -375,6 +393,7 @@ impl Harness {
         };
         self.resumed = false;
         self.own_nodes(&events);
+        self.confirm_deaths(&events);
         self.acknowledge(&events);
         if crash == Some(Crash::Unreleased) {
             self.report.unreleased += 1;
@@ -460,6 +479,15 @@ impl Harness {
             let state = self.engine.state();
             if let Some(node) = state.node_of(&seen.name) {
                 self.world.own(self.now, &seen.name, node.offering, state);
+            }
+        }
+    }
+
+    /// What an operator confirms, the cluster takes for true where the node does not say otherwise.
+    fn confirm_deaths(&mut self, events: &[Event]) {
+        for event in events {
+            if let Event::DeathConfirmed { job, attempt, workers, .. } = event {
+                self.world.confirm_dead(self.now, (*job, *attempt), workers);
             }
         }
     }

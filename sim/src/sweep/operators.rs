@@ -1,6 +1,6 @@
-//! What operators and the world around do in one seed of five: brakes, other policies, nodes that nobody bought, nodes without GPUs, an account
-//! that launches nothing for a while, boots of which the cloud says that they failed. Drawn apart from everything else, so that the other seeds
-//! live as they did.
+//! What operators and the world around do in one seed of five: brakes, other policies, pools that go or have another name, budgets that go and come
+//! back, nodes that nobody bought, deaths there that only an operator can confirm, nodes without GPUs, an account that launches nothing for a while,
+//! boots of which the cloud says that they failed. Each is drawn apart from everything else, so that the other seeds live as they did.
 //!
 //! ```text
 //! seed % 10 >= 8 -> each of these with a chance of its own -> inputs among the workload's, a policy and a world with more in them
@@ -8,20 +8,26 @@
 //!
 //! Never: a brake that is never released, or another policy that stays: at the end the seed's own policy is in force, and everything can end.
 
+mod removals;
+
 use forebay_kernel::catalog::CapacityType;
+use forebay_kernel::effect::WorkerPlace;
 use forebay_kernel::event::{Event, LaunchError};
 use forebay_kernel::ids::{OfferingId, PoolId, TierId};
 use forebay_kernel::policy::{Policy, Pool, PreemptWithin, Reclaim, WhenSpent};
 use forebay_kernel::state::State;
 use forebay_kernel::state::brakes::Brake;
+use forebay_kernel::state::jobs::Job;
 use forebay_kernel::state::node_reserves::{NodeReserve, NodeRoom};
 use forebay_kernel::state::owned::{ForeignUse, OwnedNode, OwnedPool, OwnedShape};
 use forebay_kernel::units::{Mib, MilliCpu, MilliGpu, Rate, Span, Timestamp};
 
+use super::checks::open_jobs;
 use super::workload::Input;
 use crate::policies::{QUEUES, offerings};
 use crate::world::WorldOptions;
 use crate::world::hash::{Draw, below, draw};
+pub(super) use removals::first_name;
 
 /// The pool of nodes that nobody bought.
 const OWNED_POOL: &str = "owned";
@@ -46,7 +52,11 @@ impl Operators {
 
     /// Whether this seed has it.
     fn has(self, what: Feature) -> bool {
-        self.roll(what, 0, 5) < 2
+        match what {
+            // More than half of those with such nodes.
+            Feature::ConfirmedDeaths => self.has(Feature::OwnedNodes) && self.roll(what, 0, 5) < 3,
+            _ => self.roll(what, 0, 5) < 2,
+        }
     }
 
     /// What this seed has, by name.
@@ -97,8 +107,9 @@ impl Operators {
             options.no_boot_permille = options.no_boot_permille.max(100);
         }
         if self.has(Feature::OwnedNodes) {
-            // The end of a node proves the end of what hung on it, and these are never ended.
-            options.hang_for_ever_permille = 0;
+            // The end of a node proves the end of what hung on it, and these are never ended: an operator's word proves it, or nothing hangs.
+            let hangs = self.has(Feature::ConfirmedDeaths);
+            options.hang_for_ever_permille = if hangs { options.hang_for_ever_permille.max(200) } else { 0 };
         }
         options
     }
@@ -118,7 +129,37 @@ impl Operators {
         if self.has(Feature::Reserves) {
             self.reserves(policy, &mut inputs);
         }
+        if self.has(Feature::Pools) {
+            self.for_a_while(Feature::Pools, policy, &mut inputs, |first| self.other_pools(policy, first));
+        }
+        if self.has(Feature::Budgets) {
+            let goes = |first: u64, nth: u64| self.roll(Feature::Budgets, first + nth, 3) > 0;
+            let without = |first| removals::without_budgets(policy, |nth| goes(first, nth));
+            self.for_a_while(Feature::Budgets, policy, &mut inputs, without);
+        }
         inputs
+    }
+
+    /// What an operator confirms when a listing is compared: that workers of runs which have hung are dead, on nodes that nobody bought. Of some runs
+    /// half of them at first, and the others at the next listing.
+    pub fn deaths(self, state: &State) -> Vec<Event> {
+        if !self.has(Feature::ConfirmedDeaths) {
+            return Vec::new();
+        }
+        open_jobs(state).filter(|job| job.hung).filter_map(|job| self.death(job, state)).collect()
+    }
+
+    fn death(self, job: &Job, state: &State) -> Option<Event> {
+        let owned = |place: &WorkerPlace| state.node(place.node).is_some_and(|node| node.owned.is_some());
+        let there = job.places.iter().zip(&job.numbers).filter(|(place, _)| owned(place)).map(|(_, number)| *number);
+        let mut workers: Vec<u32> = there.filter(|number| !job.confirmed_dead.contains(number)).collect();
+        if workers.is_empty() {
+            return None;
+        }
+        if job.confirmed_dead.is_empty() && self.roll(Feature::ConfirmedDeaths, 100 + job.id.0, 2) == 0 {
+            workers.truncate(workers.len().div_ceil(2));
+        }
+        Some(Event::DeathConfirmed { job: job.id, attempt: job.attempt, workers, by: "operator".to_owned() })
     }
 
     fn brakes(self, policy: &Policy, inputs: &mut Vec<Input>) {
@@ -142,7 +183,14 @@ impl Operators {
             inputs.push(Input { at: from, event: set });
             // One that ends by itself may be released before that; the others always are.
             if until.is_none() || roll(at + 6, 2) == 0 {
-                inputs.push(Input { at: from + lasts, event: Event::BrakeReleased { brake, by: by() } });
+                let release = |brake| Input { at: from + lasts, event: Event::BrakeReleased { brake, by: by() } };
+                // A brake goes with its pool, which may have its other name then.
+                if let Brake::Pool(pool) = &brake
+                    && self.has(Feature::Pools)
+                {
+                    inputs.push(release(Brake::Pool(removals::other_name(pool))));
+                }
+                inputs.push(release(brake));
             }
         }
     }
@@ -157,6 +205,32 @@ impl Operators {
             let edited = if nth < count { self.edited(policy, 100 * (nth + 1)) } else { policy.clone() };
             inputs.push(Input { at: Timestamp(at), event: Event::Configured(Box::new(edited)) });
         }
+    }
+
+    /// One or two other policies, each for a while, and then this one again.
+    fn for_a_while(
+        self,
+        what: Feature,
+        policy: &Policy,
+        inputs: &mut Vec<Input>,
+        other: impl Fn(u64) -> Option<Policy>,
+    ) {
+        for nth in 1..=1 + self.roll(what, 1, 2) {
+            let first = 100 * nth;
+            let Some(other) = other(first + 10) else { continue };
+            let from = Timestamp(300_000 + self.roll(what, first, LATEST));
+            let until = from + Span(60_000 + self.roll(what, first + 1, 1_800_000));
+            for (at, policy) in [(from, other), (until, policy.clone())] {
+                inputs.push(Input { at, event: Event::Configured(Box::new(policy)) });
+            }
+        }
+    }
+
+    /// The policy without one of its pools, or with another name for one.
+    fn other_pools(self, policy: &Policy, first: u64) -> Option<Policy> {
+        let roll = |nth, bound| self.roll(Feature::Pools, first + nth, bound);
+        let without = removals::without_pool(policy, roll(0, 16)).filter(|_| roll(1, 3) > 0);
+        without.or_else(|| removals::with_renamed_pool(policy, roll(2, 16)))
     }
 
     /// The policy with some of its queues, quotas, tiers, pools and budgets changed.
@@ -284,10 +358,13 @@ enum Feature {
     AccountRefuses,
     BootsFail,
     Reserves,
+    Pools,
+    Budgets,
+    ConfirmedDeaths,
 }
 
 impl Feature {
-    const ALL: [(Feature, &'static str); 7] = [
+    const ALL: [(Feature, &'static str); 10] = [
         (Feature::Brakes, "brakes"),
         (Feature::Policies, "other policies"),
         (Feature::OwnedNodes, "owned nodes"),
@@ -295,6 +372,9 @@ impl Feature {
         (Feature::AccountRefuses, "an account that refuses"),
         (Feature::BootsFail, "boots that fail"),
         (Feature::Reserves, "reserves of nodes"),
+        (Feature::Pools, "pools that go or are renamed"),
+        (Feature::Budgets, "budgets that go and come back"),
+        (Feature::ConfirmedDeaths, "deaths to be confirmed"),
     ];
 }
 
@@ -308,6 +388,7 @@ pub(super) fn is_said_again(event: &Event) -> bool {
             | Event::OwnedNodeSeen(_)
             | Event::OwnedNodeLeft { .. }
             | Event::NodeReserved { .. }
+            | Event::DeathConfirmed { .. }
     )
 }
 
@@ -326,8 +407,10 @@ pub(super) fn configured(policy: Box<Policy>, state: &State) -> Vec<Event> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::broken::{Life, job, policy};
     use super::*;
     use crate::policies;
+    use forebay_kernel::ids::JobId;
 
     #[test]
     fn each_is_in_one_of_five_seeds_that_have_any() {
@@ -337,6 +420,41 @@ mod tests {
             let count = all.iter().filter(|one| one.has(what)).count();
             assert!(count >= 80, "{name}: {count} of 400");
         }
+    }
+
+    #[test]
+    fn pools_go_and_are_renamed_and_budgets_come_back() {
+        let (mut removed, mut renamed, mut without_budget) = (0, 0, 0);
+        for one in (0..2000).filter_map(Operators::of) {
+            let policy = one.policy(policies::random(one.seed));
+            let budgets = |policy: &Policy| policy.quotas.iter().filter(|node| node.budget.is_some()).count();
+            for input in one.inputs(&policy) {
+                let Event::Configured(other) = input.event else { continue };
+                removed += u32::from(other.pools.len() < policy.pools.len());
+                renamed += u32::from(other.pools.iter().any(|pool| first_name(&pool.name) != pool.name));
+                without_budget += u32::from(budgets(&other) < budgets(&policy));
+            }
+        }
+        assert!(removed > 20 && renamed > 20 && without_budget > 20, "{removed}, {renamed}, {without_budget}");
+    }
+
+    #[test]
+    fn an_operator_confirms_deaths_of_what_has_hung_where_nobody_bought_and_of_nothing_else() {
+        let one = (0..2000).filter_map(Operators::of).find(|one| one.has(Feature::ConfirmedDeaths)).unwrap();
+        let life = Life::running(policy(), vec![job("a")]);
+        let mut state = life.state();
+        let id = JobId(0);
+        state.jobs[id].hung = true;
+        assert!(one.deaths(&state).is_empty(), "the end of its node ends it");
+        let node = state.job(id).unwrap().0.places[0].node;
+        state.nodes.get_mut(&node).unwrap().owned = Some(Box::default());
+        let deaths = one.deaths(&state);
+        assert!(matches!(&deaths[..], [Event::DeathConfirmed { workers, .. }] if *workers == [0]), "{deaths:?}");
+        state.jobs[id].confirmed_dead.insert(0);
+        assert!(one.deaths(&state).is_empty(), "it is confirmed");
+        state.jobs[id].confirmed_dead.clear();
+        state.jobs[id].hung = false;
+        assert!(one.deaths(&state).is_empty(), "it may answer still");
     }
 
     #[test]

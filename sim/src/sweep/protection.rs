@@ -24,8 +24,8 @@ use forebay_kernel::job::{Gang, JobSpec};
 use forebay_kernel::journal::Batch;
 use forebay_kernel::policy::{Policy, PreemptWithin, QueueRule, Reclaim, Tier};
 use forebay_kernel::state::State;
-use forebay_kernel::state::jobs::Job;
-use forebay_kernel::units::{Span, Timestamp};
+use forebay_kernel::state::jobs::{Job, Phase};
+use forebay_kernel::units::{MilliGpu, Span, Timestamp};
 
 use super::budgets::lineage;
 use super::checks::open_jobs;
@@ -76,7 +76,7 @@ impl Protection {
     pub fn starts(event: &Event, state: &State) -> Option<JobId> {
         let Event::RunStarted { job, attempt } = event else { return None };
         let (row, _) = state.job(*job)?;
-        let starting = matches!(row.phase, forebay_kernel::state::jobs::Phase::Starting);
+        let starting = matches!(row.phase, Phase::Starting);
         (starting && row.attempt == *attempt).then_some(*job)
     }
 
@@ -256,18 +256,46 @@ fn by_quota(pair: &Pair<'_>, state: &State) -> Option<String> {
         return Some(format!("`reclaim` is {:?}: {}", pair.own.reclaim, pair.describe(state)));
     }
     let (policy, pool) = (state.policy()?, pair.victim.pool?);
-    let borrows = lineage(pair.victim.queue, policy, state).any(|quota| borrows(quota, pool, policy, state));
+    let first = goes_before(pair, state);
+    let borrows = lineage(pair.victim.queue, policy, state).any(|quota| borrows(quota, pool, first, policy, state));
     (!borrows).then(|| format!("its queue borrows nothing in {pool}: {}", pair.describe(state)))
 }
 
-/// Whether a node of the tree uses more than it owns, or has no quota of its own. What is kept for a job that waits is in use for all others.
-fn borrows(quota: QuotaId, pool: PoolId, policy: &Policy, state: &State) -> bool {
+/// What jobs ask for that wait at a run's node of the quota tree and go before it there: those of higher tiers, and of its own by their number where its
+/// queue stops runs by one. The quota is theirs first, and they are served in the same pass or the next.
+fn goes_before(pair: &Pair<'_>, state: &State) -> MilliGpu {
+    let victim = pair.victim;
+    let by_number = |waits: &Job| match pair.theirs.preempt_within {
+        PreemptWithin::LowerPriority => waits.priority > victim.priority,
+        // How long each is expected to take still is not known here.
+        PreemptWithin::LongerExpected => true,
+        PreemptWithin::LowerTiers | PreemptWithin::Never => false,
+    };
+    let priority = |job: &Job| state.policy().and_then(|p| p.tiers.get(job.tier.index())).map(|tier| tier.priority);
+    let before = |job: &&Job| {
+        let one = rule(state, job).is_some_and(|rule| rule.quota == pair.theirs.quota);
+        let first = priority(job) > priority(victim) || job.tier == victim.tier && by_number(job);
+        matches!(job.phase, Phase::Queued) && one && first
+    };
+    let first = open_jobs(state).filter(before).filter_map(|job| state.job(job.id));
+    let asked = first.map(|(_, spec)| match &spec.gang {
+        // A part of a GPU may take a larger slice of it.
+        Gang::Workers { min, each, .. } if each.share < 1000 => MilliGpu::whole(u64::from(*min)),
+        Gang::Workers { min, each, .. } => MilliGpu::whole(u64::from(*min) * u64::from(each.gpus)),
+        Gang::Spanning { gpus, .. } => MilliGpu::whole(u64::from(*gpus)),
+    });
+    asked.fold(MilliGpu(0), |sum, share| sum + share)
+}
+
+/// Whether a node of the tree uses more than it owns with what goes before as well, or has no quota of its own. What is kept for a job that waits is in
+/// use for all others.
+fn borrows(quota: QuotaId, pool: PoolId, first: MilliGpu, policy: &Policy, state: &State) -> bool {
     let Some(own) = state.quota().subtree(quota, pool) else { return true };
     let kept = open_jobs(state).filter_map(|job| {
         let kept = job.kept.filter(|kept| kept.pool == pool)?;
         lineage(job.queue, policy, state).any(|at| at == quota).then_some(kept.share)
     });
-    let used = kept.fold(state.quota().usage(quota, pool), |sum, share| sum + share);
+    let used = kept.fold(state.quota().usage(quota, pool) + first, |sum, share| sum + share);
     used > own && policy.quotas.get(quota.index()).is_some_and(|node| node.parent.is_some())
 }
 

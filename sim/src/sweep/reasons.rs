@@ -2,10 +2,12 @@
 //!
 //! Never: a code that nobody decided about. The match is exhaustive, so a new reason does not compile until it is in it.
 
+use forebay_engine::engine::Engine;
 use forebay_kernel::event::LaunchError;
 use forebay_kernel::ids::{JobId, OfferingId, PoolId, QueueId};
 use forebay_kernel::job::Level;
 use forebay_kernel::reason::{Bound, Reason, TenantBound};
+use forebay_kernel::state::State;
 use forebay_kernel::units::{MilliGpu, Rate, Span, Timestamp};
 
 /// One of each.
@@ -159,10 +161,32 @@ pub(super) fn may_wait_for_ever(reason: Reason, now: Timestamp) -> bool {
         | Reason::NodeBeyondBudget { .. }
         // Others of its queue that ask for the same wait before it, each with a reason of its own that counts.
         | Reason::BehindInQueue { .. } => true,
-        // What a budget leaves is kept for one that the next month pays for: backfill.md, "Quota and money".
-        Reason::KeptForAnother { from, .. } => from > now,
+        // What a budget leaves is kept for one that the next day or month pays for: backfill.md, "Quota and money". What is kept from hour to hour is
+        // kept for one that no hour pays for.
+        Reason::KeptForAnother { from, .. } => from.since(now) > Span::mins(60),
         _ => false,
     }
+}
+
+/// A run or a boot of a workload is over by then.
+const LONGEST: Span = Span::mins(120);
+
+/// Whether anything that began lately still goes on, so that others may wait for it by right: a run, or one that has its nodes booked.
+pub(super) fn goes_on(state: &State) -> bool {
+    let runs = |id: JobId| {
+        let row = state.job(id).map(|(row, _)| row);
+        row.is_some_and(|row| row.service.is_none() && state.now().since(row.since) < LONGEST && !row.places.is_empty())
+    };
+    state.open_job_ids().any(runs)
+}
+
+/// Whether a job keeps quota or money that others gave up for it, and waits for what its policy or the market may never have. Whom that keeps from its
+/// quota could not go anywhere with it: else it would have been given up.
+pub(super) fn keeps_by_right(engine: &Engine) -> bool {
+    let state = engine.state();
+    let keeps = |id: &JobId| state.job(*id).is_some_and(|(row, _)| row.kept.is_some());
+    let by_right = |id: JobId| engine.why(id).is_some_and(|reason| may_wait_for_ever(reason, state.now()));
+    state.open_job_ids().filter(keeps).any(by_right)
 }
 
 #[cfg(test)]

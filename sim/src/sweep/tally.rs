@@ -100,6 +100,8 @@ impl FeatureTally {
         }
         let demands = batch.events.iter().filter(|e| matches!(e, Event::ServiceDemand { .. })).count();
         self.count(List::Decides, "demand heard", demands as u64);
+        let deaths = batch.events.iter().filter(|e| matches!(e, Event::DeathConfirmed { .. })).count();
+        self.count(List::Decides, "deaths confirmed", deaths as u64);
     }
 
     /// A status to whoever submitted a job.

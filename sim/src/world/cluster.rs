@@ -358,6 +358,25 @@ impl World {
         run.frozen = run.frozen.or(Some(since));
     }
 
+    /// An operator confirms that workers of a run are dead. Of one that was asked to stop and does not answer that counts; it is over with the last.
+    pub(crate) fn confirm_dead(&mut self, now: Timestamp, key: (JobId, Attempt), workers: &[u32]) {
+        let Some(&ix) = self.cluster.by_key.get(&key) else { return };
+        let silent = |run: &Run| run.stopping && !matches!(run.phase, Phase::Ended(_));
+        if !silent(&self.cluster.runs[ix]) {
+            return;
+        }
+        workers.iter().for_each(|worker| self.worker_out(ix, *worker as usize));
+        let run = &mut self.cluster.runs[ix];
+        if run.workers.iter().any(|worker| worker.alive) {
+            return;
+        }
+        run.will_save = None;
+        run.last_report = Some(stopped(key, None));
+        let status = if run.met { RunStatus::Completed } else { RunStatus::Dead };
+        self.end(now, ix, status);
+        self.agenda.report(now + Span::secs(1), stopped(key, None));
+    }
+
     /// A job's durable progress, for a rebuilt world.
     pub(super) fn remember(&mut self, job: JobId, saved: Span) {
         self.cluster.saved.insert(job, saved);

@@ -62,5 +62,9 @@ pub(super) fn runs(world: &mut World, state: &State) {
             world.hung(key, job.since);
         }
         world.workers_done(state.now(), key, &job.workers_done);
+        if job.hung {
+            let dead: Vec<u32> = job.confirmed_dead.iter().copied().collect();
+            world.confirm_dead(state.now(), key, &dead);
+        }
     }
 }

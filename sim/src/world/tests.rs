@@ -319,6 +319,26 @@ fn a_rebuilt_world_goes_on_where_the_journal_was() {
 }
 
 #[test]
+fn a_run_that_never_answers_its_stop_ends_when_its_deaths_are_confirmed() {
+    let mut pair = Pair::new(|options| options.hang_for_ever_permille = 1000);
+    let _ = pair.run(&row(4000), lasting(4000), |e| matches!(e, Event::RunStarted { .. }));
+    let key = (JobId(0), Attempt(1));
+    pair.world.confirm_dead(pair.now, key, &[0]);
+    assert_eq!(pair.world.runs_alive(), 1, "it answers: nobody's word counts against that");
+    let action = Action::Stop { job: key.0, attempt: key.1, checkpoint: false, deadline: pair.now };
+    pair.world.act(pair.now, &Effect { id: Seq(99), action }, pair.engine.state());
+    pair.now = pair.now + Span::mins(60);
+    let _ = pair.world.take_until(pair.now);
+    assert_eq!(pair.world.runs_alive(), 1, "it has hung");
+    pair.world.confirm_dead(pair.now, key, &[]);
+    assert_eq!(pair.world.runs_alive(), 1, "its worker may be alive");
+    pair.world.confirm_dead(pair.now, key, &[0]);
+    assert_eq!(pair.world.runs_alive(), 0);
+    let events = pair.world.take_until(pair.now + Span::secs(1));
+    assert!(events.iter().any(|e| matches!(e, Event::RunStopped { progress: None, .. })), "{events:?}");
+}
+
+#[test]
 fn gpus_given_out_twice_and_two_attempts_at_once_are_found() {
     let mut pair = Pair::new(|_| {});
     let _ = pair.run(&row(4000), lasting(4000), |e| matches!(e, Event::RunStarted { .. }));

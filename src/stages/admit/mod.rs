@@ -214,7 +214,7 @@ fn serve(
             Err(reason) if reason.is_tried() => return Err(Refusal::of_one(reason)),
             Err(reason) => {
                 of_more &= is_of_more(&engine.state, reason);
-                no = no.or_more(reason);
+                no = no.or_more(quota::as_told(&engine.state, class, pool, reason));
             }
         }
     }

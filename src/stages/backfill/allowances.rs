@@ -195,9 +195,8 @@ fn claim(engine: &mut Engine, broken: &BTreeSet<JobId>) {
 /// pool; they differ only in the pools that fit them.
 fn may_lack(state: &State, line: &Line) -> bool {
     let Some((key, _)) = line.heads().next() else { return false };
-    let pools = state.policy().map_or(0, |policy| policy.pools.len());
     let lacks = |pool: usize| !allowances::lacks(state, key.job, PoolId(pool as u16)).is_empty();
-    !state.budgets.none() || !state.index.kept.is_empty() || (0..pools).any(lacks)
+    !state.budgets.none() || !state.index.kept.is_empty() || (0..state.declared_pools()).any(lacks)
 }
 
 fn in_order(engine: &Engine, mut claims: BTreeMap<ClassId, Claim>) -> Vec<Claim> {

@@ -223,16 +223,14 @@ fn good(engine: &mut Engine, pool: PoolId, reservation: &Reservation) -> bool {
 
 /// Whether what all pools have kept is for jobs before a head, and so before all that come after it in the strict order.
 fn nobody_gives_way(state: &State, kept: &BTreeMap<PoolId, JobId>, head: &Head) -> bool {
-    let pools = state.policy().map_or(0, |policy| policy.pools.len());
     head.key.start_by == Timestamp::NEVER
-        && kept.len() == pools
+        && kept.len() == state.declared_pools()
         && kept.values().all(|holder| !gives_way(state, *holder, head.key.job))
 }
 
 /// Whether the jobs of a class, or of others in its line, are large in any pool: those of a line differ in the pools that fit them.
 fn may_be_large(state: &State, class: ClassId) -> bool {
-    let pools = state.policy().map_or(0, |policy| policy.pools.len());
-    (0..pools).any(|pool| is_large(state, class, PoolId(pool as u16)))
+    (0..state.declared_pools()).any(|pool| is_large(state, class, PoolId(pool as u16)))
 }
 
 /// Gives the first gangs in the order what they can reserve.

@@ -35,6 +35,8 @@ const SCRAPED: &str = "tests/integration/tests/metrics.rs";
 const GPUS: &str = "tests/integration/tests/agent_gpus.rs";
 const STARTED: &str = "controller/src/metrics/tests.rs";
 const COMMITS: &str = "controller/src/metrics/commits.rs";
+const LAUNCHES: &str = "controller/src/metrics/launches.rs";
+const SERIES: &str = "controller/src/metrics/series.rs";
 const STATUSES: &str = "controller/src/metrics/statuses.rs";
 const OUTSIDE: &str = "controller/src/metrics/outside.rs";
 
@@ -46,18 +48,23 @@ const PREEMPTED: &str = "a_preempted_job_is_counted_under_its_queue_and_is_the_e
 const BEFORE: &str = "before_anything_happens_every_figure_is_there_or_left_out";
 const IDLE: &str = "what_is_idle_frees_its_gpus_and_what_pauses_keeps_them";
 const FIRST_STARTS: &str = "first_starts_count_and_later_ones_do_not_and_what_has_left_is_said";
-const COMMITTED: &str = "each_commit_is_timed_and_its_launches_and_start_targets_are_counted";
+const COMMITTED: &str = "each_commit_is_timed_and_its_start_targets_are_counted";
+const ANSWERED: &str = "answers_of_the_cloud_count_by_pool_and_capacity_type_and_boots_by_pool";
+const BOUNDED: &str = "a_thousand_queues_and_their_labels_never_give_more_than_5000_series_and_sums_are_kept";
 const ONE_NAME: &str = "what_is_not_known_is_left_out_and_entries_of_one_name_are_told_as_one";
 const ESTIMATES: &str = "estimates_of_starts_are_told_once_enough_have_come";
 const RELOADED: &str = "a_valid_text_is_taken_at_once_and_an_invalid_one_is_refused_whole";
 
 /// Each metric, the file of a test that moves it, and the test.
-const MOVED: [(&str, &str, &str); 62] = [
+const MOVED: [(&str, &str, &str); 66] = [
     ("forebay_build_info", SCRAPED, BEFORE),
     ("forebay_receiving", HERE, "a_full_disk_moves_whether_events_are_received"),
     ("forebay_policy_refused", "tests/integration/tests/policy_reload.rs", RELOADED),
     ("forebay_policies_offered_total", "tests/integration/tests/policy_reload.rs", RELOADED),
     ("forebay_loop_longest_hold_seconds", HERE, EVENTS_AND_NODES),
+    ("forebay_plan_pass_seconds", STARTED, FIRST_START),
+    ("forebay_metrics_series", SERIES, BOUNDED),
+    ("forebay_metrics_series_folded", SERIES, BOUNDED),
     (
         "forebay_clock_offset_seconds",
         OUTSIDE,
@@ -75,7 +82,8 @@ const MOVED: [(&str, &str, &str); 62] = [
     ("forebay_offerings", HERE, SILENT),
     ("forebay_offerings_blocked", HERE, SILENT),
     ("forebay_pool_offerings", HERE, SILENT),
-    ("forebay_launches_total", COMMITS, COMMITTED),
+    ("forebay_launches_total", LAUNCHES, ANSWERED),
+    ("forebay_node_boot_seconds", LAUNCHES, ANSWERED),
     ("forebay_boot_seconds", STARTED, FIRST_START),
     (
         "forebay_brakes",

@@ -94,7 +94,7 @@ pub const SECTIONS: &[Section] = &[
 
 /// The test files of `cargo xtask test people`, by package: bills, answers, errors that mend, and policies that change.
 pub const PEOPLE: [(&str, &[&str]); 3] = [
-    ("forebay-sim", &["start_estimates"]),
+    ("forebay-sim", &["remedies", "start_estimates"]),
     ("forebay", &["bill", "demand", "document", "faithful", "mended", "reloads"]),
     (
         FROM_OUTSIDE,

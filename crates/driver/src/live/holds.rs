@@ -52,6 +52,11 @@ impl Stopwatch {
         Stopwatch { wall: Instant::now(), cpu: thread_time() }
     }
 
+    /// By the clock: what whoever waited for it has waited.
+    pub fn elapsed(&self) -> Duration {
+        self.wall.elapsed()
+    }
+
     fn micros(&self) -> u64 {
         let computed = self.cpu.zip(thread_time()).map(|(from, to)| to.saturating_sub(from));
         u64::try_from(computed.unwrap_or_else(|| self.wall.elapsed()).as_micros()).unwrap_or(u64::MAX)

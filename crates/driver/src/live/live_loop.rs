@@ -23,12 +23,13 @@ use super::output::{StatusWriter, or_held_back};
 use super::submission::Submission;
 use crate::adapters::EffectOrigin;
 use crate::journal::Journal;
-use crate::step::{BatchStep, GroupCommit, PlannedBatch};
+use crate::step::{BatchObserver, BatchStep, GroupCommit, PlannedBatch};
 use forebay_engine::engine::Engine;
 use forebay_kernel::effect::Status;
 use forebay_kernel::event::{Event, Tick};
 use forebay_kernel::units::{Span, Timestamp};
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Events of one batch at most (a submission is never split): a batch is one pass and one transaction, some 10 ms.
@@ -84,6 +85,8 @@ pub(super) struct LiveLoop<J> {
     pub active_at: Timestamp,
     /// Batches that are applied and not durable yet, and the statuses that wait for them.
     pub commit: GroupCommit,
+    /// Counts what enters batches, and how long they take.
+    pub observer: Option<Arc<dyn BatchObserver>>,
     /// Batches to go before the process dies, in tests.
     pub dies_in: Option<u64>,
 }
@@ -246,7 +249,7 @@ impl<J: Journal> LiveLoop<J> {
         let tick = Tick { now, resumed, delivered: self.statuses.delivered() };
         let watch = Stopwatch::start();
         let (planned, outcomes) = self.plan(tick, &mut submissions)?;
-        self.handle.holds.planned(&watch);
+        self.planned(&watch);
         self.journal.note_finished(planned.finished());
         self.input.tenants.finished(planned.finished());
         self.keep_rejected()?;
@@ -284,13 +287,21 @@ impl<J: Journal> LiveLoop<J> {
         self.executor.execute(&effects, EffectOrigin::Decided, self.engine.state());
     }
 
+    /// A batch is planned, and took what the stopwatch says.
+    pub fn planned(&self, watch: &Stopwatch) {
+        self.handle.holds.planned(watch);
+        if let Some(observer) = &self.observer {
+            observer.planned(watch.elapsed());
+        }
+    }
+
     /// Puts a batch together from everything that has arrived, and plans it. One list of outcomes a submission.
     fn plan(
         &mut self,
         tick: Tick,
         submissions: &mut [Submission],
     ) -> Result<(PlannedBatch, Vec<Vec<ItemOutcome>>), DriverError> {
-        let mut step = BatchStep::open(&mut self.engine, tick);
+        let mut step = BatchStep::open(&mut self.engine, tick).observed_by(self.observer.as_deref());
         let mut room = MOST_BATCH;
         while room > 0
             && let Some(event) = self.arrived.pop_front()

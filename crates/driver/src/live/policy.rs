@@ -57,7 +57,7 @@ impl<J: Journal> LiveLoop<J> {
         let PolicySource { text, compiled } = source;
         let watch = Stopwatch::start();
         let planned = configure(&mut self.engine, tick, compiled);
-        self.handle.holds.planned(&watch);
+        self.planned(&watch);
         self.journal.note_finished(planned.finished());
         self.input.tenants.finished(planned.finished());
         self.context.report = planned.report().clone();

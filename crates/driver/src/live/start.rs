@@ -24,7 +24,7 @@ use super::stream::StatusTail;
 use super::tenants::{TenantLimits, TenantUse};
 use crate::adapters::{Adapters, EffectOrigin};
 use crate::journal::{Journal, JournalId};
-use crate::step::{GroupCommit, PlannedBatch, SideRecords, configure};
+use crate::step::{BatchObserver, GroupCommit, PlannedBatch, SideRecords, configure};
 use forebay_engine::engine::Engine;
 use forebay_engine::plan::PlanReport;
 use forebay_kernel::effect::Effect;
@@ -98,6 +98,8 @@ pub struct LiveSettings<J> {
     pub tenants: TenantLimits,
     /// End when the feed is over and nothing is left to do.
     pub exit_when_drained: bool,
+    /// Counts what enters batches, and how long they take.
+    pub observer: Option<Arc<dyn BatchObserver>>,
     /// Tests: die, as by `kill -9`, after so many batches.
     #[doc(hidden)]
     pub dies_after: Option<u64>,
@@ -243,6 +245,7 @@ fn assemble<J: Journal>(settings: LiveSettings<J>) -> Result<(LiveLoop<J>, Optio
         retain_at: last.max(start),
         active_at: last.max(start),
         commit: GroupCommit::default(),
+        observer: settings.observer,
         dies_in: settings.dies_after,
     };
     Ok((live, new_policy))

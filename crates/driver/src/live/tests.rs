@@ -190,6 +190,7 @@ fn started() -> (RunningDriver, Arc<AtomicBool>, Receiver<bool>) {
         feed: None,
         tenants: TenantLimits::default(),
         exit_when_drained: false,
+        observer: None,
         dies_after: None,
     });
     (driver.expect("it starts"), full, syncs)

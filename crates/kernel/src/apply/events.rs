@@ -24,6 +24,8 @@ use alloc::vec::Vec;
 
 /// Who saves more seldom than this is not left alone until it has.
 const LONGEST_SAVE: Span = Span::mins(30);
+/// Times of one reclaim that differ by less are one: clouds name whole seconds, and adapters put them on the engine's clock.
+const SAME_RECLAIM: Span = Span::secs(1);
 
 /// Applies an event.
 pub(crate) fn event(state: &mut State, event: &Event) -> EventOutcome {
@@ -341,8 +343,12 @@ fn reclaim_notice(state: &mut State, instance: &str, at: Timestamp) -> EventOutc
     let Some(node) = state.node_of(instance) else {
         return ignore(state);
     };
-    if node.reclaim_at.is_some() || node.phase == NodePhase::Terminating || node.owned.is_some() {
+    if node.phase == NodePhase::Terminating || node.owned.is_some() {
         return ignore(state);
+    }
+    if let Some(known) = node.reclaim_at {
+        let (id, sooner) = (node.id, state.apply_version >= 5 && at + SAME_RECLAIM <= known);
+        return if sooner { reclaimed_sooner(state, id, at) } else { ignore(state) };
     }
     let (id, offering, boots) = (node.id, node.offering, node.phase.is_coming());
     state.counters.reclaims += 1;
@@ -352,6 +358,43 @@ fn reclaim_notice(state: &mut State, instance: &str, at: Timestamp) -> EventOutc
         probe_lost(state, offering);
     }
     EventOutcome::Applied
+}
+
+/// A node goes before the time that was announced first: what is being stopped there has no longer than that. Up to version 4 the first
+/// announcement counted, whichever was earlier.
+fn reclaimed_sooner(state: &mut State, id: NodeId, at: Timestamp) -> EventOutcome {
+    state.edit_node(id, |node| node.reclaim_at = Some(at));
+    let mut holds = state.nodes.get(&id).map_or(Vec::new(), |node| node.holds.clone());
+    holds.sort_unstable();
+    holds.dedup();
+    for job in holds {
+        stop_sooner(state, job, id, at);
+    }
+    EventOutcome::Applied
+}
+
+/// A stop that is out, or workers that leave a node, end by then, and are asked to again at once. What runs on is settled by the node's time.
+fn stop_sooner(state: &mut State, id: JobId, node: NodeId, at: Timestamp) {
+    let now = state.now;
+    let hangs_at = at.max(now) + state.lifecycle().hang_after;
+    let row = &state.jobs[id];
+    let on_node = row.numbers_on(node);
+    let deadline = match row.phase {
+        Phase::Stopping { deadline, .. } => Some(deadline),
+        _ => row.leaving.as_ref().filter(|l| l.workers.iter().any(|n| on_node.contains(n))).map(|l| l.deadline),
+    };
+    if row.hung || deadline.is_none_or(|deadline| deadline <= at) {
+        return;
+    }
+    state.edit_job(id, |job| {
+        if let Phase::Stopping { deadline, .. } = &mut job.phase {
+            *deadline = at;
+            job.must_end_by = job.must_end_by.min(hangs_at);
+        } else if let Some(leaving) = &mut job.leaving {
+            leaving.deadline = at;
+        }
+        job.effect.iter_mut().for_each(|effect| effect.next_try = now);
+    });
 }
 
 /// It is given back whatever becomes of it, and holds its ceilings until it is gone.

@@ -17,6 +17,8 @@ mod owned;
 mod requests;
 mod resumed;
 mod shrunk;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use decisions::decision;
 pub(crate) use events::{event, new_node};

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! BrakeSet, BrakeReleased, a tick past its end -> brakes -> queued jobs leave the order or join it again
+//!                                                        -> who would be rejected for being late has its whole start target again
 //!                                                        -> nodes are open for work, or not
 //! ```
 //!
@@ -10,6 +11,7 @@
 use super::State;
 use super::jobs::Phase;
 use crate::ids::{JobId, NodeId, PoolId, QueueId};
+use crate::policy::WhenLate;
 use crate::units::Timestamp;
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -194,11 +196,13 @@ impl State {
         let held = self.held_queues();
         if held != self.index.held_queues {
             let changed: BTreeSet<QueueId> = held.symmetric_difference(&self.index.held_queues).copied().collect();
+            let released: BTreeSet<QueueId> = self.index.held_queues.difference(&held).copied().collect();
             let waits = |id: &JobId| self.jobs[*id].phase == Phase::Queued && changed.contains(&self.jobs[*id].queue);
             let waiting: Vec<JobId> = self.index.open_jobs.iter().copied().filter(waits).collect();
             waiting.iter().for_each(|id| self.index.row_out(&self.jobs[*id], &self.specs[*id]));
             self.index.held_queues = held;
             waiting.iter().for_each(|id| self.index.row_in(&self.jobs[*id], &self.specs[*id]));
+            self.restart_targets(&released);
         }
         let mut closed = Vec::new();
         let differs = |node: &&super::nodes::Node| node.cordoned != self.is_cordoned(node.id, node.pool);
@@ -210,6 +214,26 @@ impl State {
         // Who rests may be helped by what is no longer stopped, and is told another reason by what is.
         self.capacity_epoch += 1;
         closed
+    }
+
+    /// Time in which a brake held a queue counts against none of its jobs: who would be rejected for being late has the whole of its start target
+    /// from now on. Up to version 4 it counted, and the end of a brake rejected all of them at once.
+    fn restart_targets(&mut self, released: &BTreeSet<QueueId>) {
+        if self.apply_version < 5 || released.is_empty() {
+            return;
+        }
+        let of_them = |id: &JobId| released.contains(&self.jobs[*id].queue);
+        let open: Vec<JobId> = self.index.open_jobs.iter().copied().filter(of_them).collect();
+        for id in open {
+            let job = &self.jobs[id];
+            if job.start_target.is_none_or(|target| target.when_late != WhenLate::Reject) {
+                continue;
+            }
+            let Some(whole) = self.start_target(job.queue, self.now, &self.specs[id]) else { continue };
+            self.edit_job(id, |row| {
+                row.start_target.iter_mut().for_each(|target| target.by = target.by.max(whole.by));
+            });
+        }
     }
 
     /// The queues whose jobs are kept from being admitted.

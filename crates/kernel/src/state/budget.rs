@@ -11,24 +11,95 @@
 //!
 //! The period's turn is made up lazily: nothing is to do at midnight for budgets that nobody looks at.
 //!
+//! ```text
+//! a policy without the budget   its account is removed, and still counted, until its period ends
+//! a policy with it              same name and kind of period: it goes on from what is counted; else from nothing
+//! ```
+//!
 //! Never: stops a run. A price that rises may take a budget above its amount; then nothing starts.
 
 use super::State;
 use super::places::WorkerNeeds;
 use crate::catalog::Offering;
 use crate::effect::WorkerPlace;
-use crate::ids::{ClassId, JobId, NodeId, QuotaId};
+use crate::ids::{ClassId, JobId, NodeId, QueueId, QuotaId};
 use crate::policy::{Budget, Period, Policy, WhenSpent};
 use crate::state::jobs::Phase;
 use crate::units::{HOUR_MS, Rate, Span, Spend, Timestamp};
 use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
+
+/// Removed budgets that are kept at most: more than any policy has. The ones that were removed first go.
+const MOST_REMOVED: usize = 10_000;
 
 /// All budgets, by node of the quota tree.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Budgets {
     accounts: BTreeMap<QuotaId, BudgetAccount>,
+    /// Those that the policy in force does not have. Shared with the checkpoints of trials that do not change them.
+    #[serde(skip)]
+    removed: Arc<RemovedBudgets>,
+}
+
+/// What a budget is found by when it comes back: the path of its queue or cohort, and its kind of period.
+type BudgetKey = (String, Period);
+
+/// Removed budgets by what finds them.
+type RemovedBudgets = BTreeMap<BudgetKey, RemovedBudget>;
+
+/// A budget that a policy took away within its period.
+///
+/// What was spent stays, and what its runs spend without it is counted as well, exactly. While the queue or cohort is in the policy, these
+/// are the runs below it. Once that is gone too, they are the runs of the queues that were below it last, wherever these are now: the runs
+/// that a queue without a rule still has, and all work of a queue that another cohort has taken.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct RemovedBudget {
+    /// The last rule, and what is counted.
+    pub(crate) account: BudgetAccount,
+    /// When the policy came that does not have it. It is kept until the period of then ends.
+    pub(crate) at: Timestamp,
+    /// Whose runs count.
+    pub(crate) runs: RunsCounted,
+}
+
+/// Whose runs a removed budget counts.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum RunsCounted {
+    /// Those below this node of the policy in force.
+    Below(QuotaId),
+    /// Those of these queues, sorted.
+    Of(Vec<QueueId>),
+}
+
+impl RemovedBudget {
+    /// Whether its period is over, so that nothing of it matters any more.
+    fn is_over(&self, now: Timestamp) -> bool {
+        self.account.budget.per.ends(self.at) <= now
+    }
+
+    /// Whether it counts the runs of a queue that is below these nodes.
+    fn counts(&self, queue: QueueId, above: &[QuotaId]) -> bool {
+        match &self.runs {
+            RunsCounted::Below(node) => above.contains(node),
+            RunsCounted::Of(queues) => queues.binary_search(&queue).is_ok(),
+        }
+    }
+}
+
+/// The removed budgets that stay if so many may: those removed last; of those removed at once, the last ones by name.
+fn removed_last(mut removed: RemovedBudgets, most: usize) -> RemovedBudgets {
+    let too_many = removed.len().saturating_sub(most);
+    if too_many > 0 {
+        let mut by_age: Vec<(Timestamp, BudgetKey)> = removed.iter().map(|(key, row)| (row.at, key.clone())).collect();
+        by_age.sort_unstable();
+        for (_, key) in by_age.into_iter().take(too_many) {
+            removed.remove(&key);
+        }
+    }
+    removed
 }
 
 /// One budget and what is counted against it.
@@ -144,6 +215,16 @@ impl Budgets {
     pub fn none(&self) -> bool {
         self.accounts.is_empty()
     }
+
+    /// Removed budgets whose period is not over, by path, in a fixed order.
+    pub(crate) fn removed(&self, now: Timestamp) -> impl Iterator<Item = (&String, &RemovedBudget)> + '_ {
+        self.removed.iter().filter(move |(_, row)| !row.is_over(now)).map(|((path, _), row)| (path, row))
+    }
+
+    /// Takes in a removed budget, as [`Budgets::removed()`] has it.
+    pub(crate) fn recall_removed(&mut self, path: String, row: RemovedBudget) {
+        Arc::make_mut(&mut self.removed).insert((path, row.account.budget.per), row);
+    }
 }
 
 /// What `n` GPUs of a node cost, each with this share of it, or a worker without GPUs.
@@ -205,16 +286,34 @@ impl State {
     /// Edits, in every budget above a job, what those of its kind cost (booked or started) and what was spent.
     fn edit_accounts(&mut self, id: JobId, edit: impl Fn(&mut Rate, &mut Spend)) {
         let (now, job) = (self.now, &self.jobs[id]);
-        let rule = self.queues[job.queue].rule.as_ref();
-        let booked = job.phase == Phase::Booked;
-        let mut at = rule.map(|rule| rule.quota).filter(|_| !self.budgets.none());
+        let (queue, booked) = (job.queue, job.phase == Phase::Booked);
+        let lowest = self.queues[queue].rule.as_ref().map(|rule| rule.quota);
+        let change = |account: &mut BudgetAccount| {
+            *account = account.at(now);
+            let BudgetAccount { booked: booked_costs, started, spent, .. } = account;
+            edit(if booked { booked_costs } else { started }, spent);
+        };
+        let mut at = lowest.filter(|_| !self.budgets.none());
         while let Some(quota) = at {
             if let Some(account) = self.budgets.accounts.get_mut(&quota) {
-                *account = account.at(now);
-                let BudgetAccount { booked: booked_costs, started, spent, .. } = account;
-                edit(if booked { booked_costs } else { started }, spent);
+                change(account);
             }
             at = self.quota.parent(quota);
+        }
+        if !self.budgets.removed.is_empty() {
+            let above: Vec<QuotaId> = lowest.into_iter().flat_map(|quota| self.lineage(quota)).collect();
+            self.edit_removed(queue, &above, change);
+        }
+    }
+
+    /// Edits the removed budgets that count the runs of a queue below these nodes.
+    fn edit_removed(&mut self, queue: QueueId, above: &[QuotaId], change: impl Fn(&mut BudgetAccount)) {
+        let now = self.now;
+        let counts = |row: &RemovedBudget| !row.is_over(now) && row.counts(queue, above);
+        // Nothing is copied for a queue that none of them counts.
+        if self.budgets.removed.values().any(counts) {
+            let removed = Arc::make_mut(&mut self.budgets.removed);
+            removed.values_mut().filter(|row| counts(row)).for_each(|row| change(&mut row.account));
         }
     }
 
@@ -297,20 +396,66 @@ impl State {
     }
 
     /// Budgets under a new policy: what is spent follows the path, unless the kind of period is another one. Rates are counted anew
-    /// by [`State::count_costs_anew`].
+    /// by [`State::count_costs_anew`]. In records before version 5 a budget that a policy does not have is forgotten at once.
     pub(super) fn carried_budgets(&self, policy: &Policy) -> Budgets {
-        let old = self.policy.as_deref().map_or(&[][..], |p| &p.quotas);
-        let spent = |name: &str, budget: &Budget| {
-            let at = old.iter().position(|q| q.name == name && q.budget.is_some_and(|b| b.per == budget.per))?;
-            Some(self.budgets.accounts.get(&QuotaId(at as u16))?.at(self.now).spent)
-        };
-        let account = |(at, node): (usize, &crate::policy::QuotaNode)| {
-            let budget = node.budget?;
-            let spent = spent(&node.name, &budget).unwrap_or_default();
+        let mut known = self.known_spend();
+        let mut accounts = BTreeMap::new();
+        for (at, node) in policy.quotas.iter().enumerate() {
+            let Some(budget) = node.budget else { continue };
+            let spent = known.get(&(node.name.clone(), budget.per)).map(|row| row.account.spent).unwrap_or_default();
             let account = BudgetAccount { budget, spent, started: Rate(0), booked: Rate(0), since: self.now };
-            Some((QuotaId(at as u16), account))
-        };
-        Budgets { accounts: policy.quotas.iter().enumerate().filter_map(account).collect() }
+            accounts.insert(QuotaId(at as u16), account);
+        }
+        if self.apply_version < 5 {
+            return Budgets { accounts, ..Budgets::default() };
+        }
+        for node in &policy.quotas {
+            if let Some(budget) = node.budget {
+                known.remove(&(node.name.clone(), budget.per));
+            }
+        }
+        Budgets { accounts, removed: Arc::new(removed_last(self.counted_under(policy, known), MOST_REMOVED)) }
+    }
+
+    /// What is spent in the periods that go on, up to now: of the budgets in force, and of those that were removed.
+    fn known_spend(&self) -> RemovedBudgets {
+        let now = self.now;
+        let nodes = self.policy.as_deref().map_or(&[][..], |p| &p.quotas);
+        let mut known = BTreeMap::new();
+        for (at, node) in nodes.iter().enumerate() {
+            let quota = QuotaId(at as u16);
+            if let Some(account) = self.budgets.accounts.get(&quota) {
+                let row = RemovedBudget { account: account.at(now), at: now, runs: RunsCounted::Below(quota) };
+                known.entry((node.name.clone(), account.budget.per)).or_insert(row);
+            }
+        }
+        for (key, row) in self.budgets.removed.iter().filter(|(_, row)| !row.is_over(now)) {
+            let counted = || RemovedBudget { account: row.account.at(now), ..row.clone() };
+            known.entry(key.clone()).or_insert_with(counted);
+        }
+        known
+    }
+
+    /// Removed budgets under a new policy, with nothing that costs: whose runs they count is another question there.
+    fn counted_under(&self, policy: &Policy, mut removed: RemovedBudgets) -> RemovedBudgets {
+        let nodes = policy.quotas.iter().enumerate();
+        let nodes: BTreeMap<&str, QuotaId> = nodes.map(|(at, q)| (q.name.as_str(), QuotaId(at as u16))).collect();
+        for ((path, _), row) in &mut removed {
+            (row.account.started, row.account.booked) = (Rate(0), Rate(0));
+            if let Some(quota) = nodes.get(path.as_str()) {
+                row.runs = RunsCounted::Below(*quota);
+            } else if let RunsCounted::Below(quota) = row.runs {
+                row.runs = RunsCounted::Of(self.queues_below(quota));
+            }
+        }
+        removed
+    }
+
+    /// The queues whose work counts at a node of the policy in force, sorted.
+    fn queues_below(&self, quota: QuotaId) -> Vec<QueueId> {
+        let below = |at: QuotaId| self.lineage(at).any(|at| at == quota);
+        let queues = self.queues.iter().filter(|(_, queue)| queue.rule.as_ref().is_some_and(|rule| below(rule.quota)));
+        queues.map(|(id, _)| id).collect()
     }
 
     /// Counts what all jobs with places cost, from nothing.
@@ -325,6 +470,153 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::{Event, EventOutcome, Tick};
+    use crate::job::JobSpec;
+    use crate::journal::APPLY_VERSION;
+    use crate::machine::StateMachine;
+    use crate::policy::{QueueRule, QuotaNode, Tier};
+    use alloc::boxed::Box;
+
+    const MINUTE: u64 = 60_000;
+
+    /// The queue `lab/a` below the cohort `lab`. A budget of the cohort of this kind; `None`: it has none.
+    fn policy(per: Option<Period>) -> Policy {
+        let budget = per.map(|per| Budget { amount: 100, per, when_spent: WhenSpent::Hold });
+        let lab = QuotaNode { name: "lab".into(), budget, ..QuotaNode::default() };
+        let queue = QuotaNode { name: "lab/a".into(), parent: Some(QuotaId(0)), ..QuotaNode::default() };
+        let rule = QueueRule { quota: QuotaId(1), ..QueueRule::default() };
+        Policy {
+            tiers: [Tier::default()].into(),
+            quotas: [lab, queue].into(),
+            queues: [("lab/a".into(), rule)].into(),
+            ..Policy::default()
+        }
+    }
+
+    /// Neither the queue nor its cohort.
+    fn without_the_queue() -> Policy {
+        Policy { tiers: [Tier::default()].into(), ..Policy::default() }
+    }
+
+    fn event(machine: &mut StateMachine, now: u64, version: u32, event: &Event) -> EventOutcome {
+        machine.apply_tick(Tick { now: Timestamp(now), resumed: false, delivered: 0 }, version);
+        machine.apply_event(event)
+    }
+
+    fn configure(machine: &mut StateMachine, now: u64, policy: Policy) {
+        let _ = event(machine, now, APPLY_VERSION, &Event::Configured(Box::new(policy)));
+    }
+
+    /// A budget of which 3 (micro-dollars an hour x milliseconds) are spent after a minute, and a job that waits in the queue.
+    fn spent(per: Period) -> (StateMachine, JobId) {
+        let mut machine = StateMachine::default();
+        configure(&mut machine, 0, policy(Some(per)));
+        let spec = JobSpec { subject: "j".into(), queue: "lab/a".into(), ..JobSpec::default() };
+        let EventOutcome::Submitted(job) =
+            event(&mut machine, MINUTE, APPLY_VERSION, &Event::JobSubmitted(Box::new(spec)))
+        else {
+            panic!("not submitted");
+        };
+        machine.state_mut().set_spent(QuotaId(0), Spend(3));
+        (machine, job)
+    }
+
+    fn spent_now(machine: &StateMachine) -> Option<Spend> {
+        machine.budgets.accounts().next().map(|(_, account)| account.at(machine.now()).spent)
+    }
+
+    fn again(machine: &StateMachine) -> StateMachine {
+        StateMachine::restore(&machine.encode().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_budget_that_comes_back_within_its_period_goes_on_from_what_was_spent() {
+        for (per, last) in [(Period::Hour, HOUR_MS - 1), (Period::Day, 24 * HOUR_MS - 1), (Period::Month, 40 * HOUR_MS)]
+        {
+            for between in [policy(None), without_the_queue()] {
+                let (mut machine, _) = spent(per);
+                configure(&mut machine, 2 * MINUTE, between.clone());
+                assert_eq!(spent_now(&machine), None);
+                // Another policy without it changes nothing, and neither does a restart.
+                configure(&mut machine, 3 * MINUTE, without_the_queue());
+                machine = again(&machine);
+                configure(&mut machine, 4 * MINUTE, between);
+                configure(&mut machine, last, policy(Some(per)));
+                assert_eq!(spent_now(&machine), Some(Spend(3)), "{per:?}");
+                assert!(machine.budgets.removed.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn it_begins_with_nothing_in_a_new_period() {
+        for (per, next) in [(Period::Hour, HOUR_MS), (Period::Day, 24 * HOUR_MS), (Period::Month, 31 * 24 * HOUR_MS)] {
+            let (mut machine, job) = spent(per);
+            configure(&mut machine, 2 * MINUTE, policy(None));
+            machine.state_mut().charge(job, Rate(4), Span::ZERO);
+            assert_eq!(machine.budgets.removed(Timestamp(next - 1)).count(), 1);
+            assert_eq!(machine.budgets.removed(Timestamp(next)).count(), 0);
+            configure(&mut machine, next, policy(Some(per)));
+            assert_eq!(spent_now(&machine), Some(Spend(0)), "{per:?}");
+            assert!(machine.budgets.removed.is_empty());
+        }
+    }
+
+    #[test]
+    fn another_kind_of_period_begins_with_nothing_and_the_first_kind_goes_on() {
+        let (mut machine, _) = spent(Period::Day);
+        configure(&mut machine, 2 * MINUTE, policy(Some(Period::Hour)));
+        assert_eq!(spent_now(&machine), Some(Spend(0)));
+        machine.state_mut().set_spent(QuotaId(0), Spend(1));
+        configure(&mut machine, 3 * MINUTE, policy(Some(Period::Day)));
+        assert_eq!(spent_now(&machine), Some(Spend(3)));
+        configure(&mut machine, 4 * MINUTE, policy(Some(Period::Hour)));
+        assert_eq!(spent_now(&machine), Some(Spend(1)));
+    }
+
+    #[test]
+    fn what_runs_without_the_budget_is_counted_on() {
+        for between in [policy(None), without_the_queue()] {
+            let (mut machine, job) = spent(Period::Day);
+            configure(&mut machine, 2 * MINUTE, between);
+            machine.state_mut().charge(job, Rate(4), Span::ZERO);
+            let mut machine = again(&machine);
+            machine.apply_tick(Tick { now: Timestamp(5 * MINUTE), resumed: false, delivered: 0 }, APPLY_VERSION);
+            let before = machine.encode().unwrap();
+            let mark = machine.checkpoint();
+            machine.discharge(job, Rate(4), Span::ZERO);
+            machine.rollback(mark);
+            assert_eq!(machine.encode().unwrap(), before, "a trial leaves a trace");
+            machine.state_mut().discharge(job, Rate(4), Span::ZERO);
+            configure(&mut machine, 9 * MINUTE, policy(Some(Period::Day)));
+            assert_eq!(spent_now(&machine), Some(Spend(3 + 4 * 3 * u128::from(MINUTE))));
+        }
+    }
+
+    #[test]
+    fn records_before_version_five_forget_it_at_once() {
+        let (mut machine, _) = spent(Period::Day);
+        for (minute, per) in [(2, None), (3, Some(Period::Day))] {
+            let _ = event(&mut machine, minute * MINUTE, 4, &Event::Configured(Box::new(policy(per))));
+        }
+        assert_eq!(spent_now(&machine), Some(Spend(0)));
+    }
+
+    #[test]
+    fn of_too_many_the_ones_that_were_removed_first_are_forgotten() {
+        let row = |at: u64| RemovedBudget {
+            account: account(100, Period::Day, 1, 0),
+            at: Timestamp(at),
+            runs: RunsCounted::Of(Vec::new()),
+        };
+        let rows = [(3, "a"), (1, "b"), (2, "c"), (1, "d")];
+        let removed: RemovedBudgets = rows.map(|(at, path)| ((String::from(path), Period::Day), row(at))).into();
+        let left = |most: usize| {
+            let left = removed_last(removed.clone(), most);
+            left.keys().map(|(path, _)| path.as_str()).collect::<String>()
+        };
+        assert_eq!([left(9), left(4), left(3), left(2), left(0)], ["abcd", "abcd", "acd", "ac", ""]);
+    }
 
     fn account(amount: u64, per: Period, spent: u64, started: u64) -> BudgetAccount {
         let budget = Budget { amount, per, when_spent: WhenSpent::Hold };

@@ -10,6 +10,9 @@
 //! Decay is made up lazily, when a node's use changes or is asked for: nothing is to do for queues that rest, and after long
 //! down time the work is bounded.
 //!
+//! Past use of a queue or cohort that a policy removes decays on, by its path, until nothing is left of it. What its runs hold meanwhile is
+//! not added.
+//!
 //! Never: stops a run. It orders free capacity only.
 
 use super::State;
@@ -17,6 +20,8 @@ use super::undo::Was;
 use crate::ids::{QueueId, QuotaId};
 use crate::policy::Policy;
 use crate::units::{GpuTime, MilliGpu, Span, Timestamp};
+use alloc::collections::BTreeMap;
+use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -28,11 +33,16 @@ const FACTOR: u128 = 4_248_701_964;
 const LONGEST: u64 = 40 * STEPS;
 /// Past use is capped here, so that x 2^32 stays within 128 bits: a million GPUs for 500,000 years.
 const MOST: u128 = 1 << 94;
+/// Removed queues and cohorts whose past use is kept at most: more than any policy has. Those with the least go.
+const MOST_REMOVED: usize = 10_000;
 
 /// By node of the quota tree.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Fair {
     past: Vec<DecayedUsage>,
+    /// Of those that the policy in force does not have, by path. They hold nothing.
+    #[serde(skip)]
+    removed: BTreeMap<String, DecayedUsage>,
 }
 
 /// The use of one subtree.
@@ -86,10 +96,23 @@ fn steps(mut time: u128, each: u128, mut ticks: u64) -> u128 {
     time
 }
 
+/// Those with the most past use, so many of them; of equals the first by path.
+fn most_used(used: BTreeMap<&str, GpuTime>, most: usize) -> Vec<(&str, GpuTime)> {
+    let mut all: Vec<(&str, GpuTime)> = used.into_iter().collect();
+    all.sort_by_key(|(_, time)| core::cmp::Reverse(*time));
+    all.truncate(most);
+    all
+}
+
 impl Fair {
     /// Nothing used yet, under this policy.
     fn new(policy: &Policy) -> Fair {
-        Fair { past: alloc::vec![DecayedUsage::default(); policy.quotas.len()] }
+        Fair { past: alloc::vec![DecayedUsage::default(); policy.quotas.len()], removed: BTreeMap::new() }
+    }
+
+    /// Takes in the past use of a removed queue or cohort, as [`State::removed_use`] has it.
+    pub(crate) fn recall_removed(&mut self, path: String, past: DecayedUsage) {
+        self.removed.insert(path, past);
     }
 
     /// What a subtree holds and held, as it was last counted.
@@ -104,6 +127,14 @@ impl State {
     #[must_use]
     pub fn past_use(&self, quota: QuotaId) -> GpuTime {
         self.fair.counted(quota).at(self.now, self.decay_step()).time
+    }
+
+    /// Past use of queues and cohorts that the policy in force does not have, by path, as it was last counted. Left out where nothing
+    /// remains of it.
+    pub(crate) fn removed_use(&self) -> impl Iterator<Item = (&String, DecayedUsage)> + '_ {
+        let (now, step) = (self.now, self.decay_step());
+        let removed = self.fair.removed.iter().map(|(path, past)| (path, *past));
+        removed.filter(move |(_, past)| past.at(now, step).time > GpuTime(0))
     }
 
     fn decay_step(&self) -> Span {
@@ -155,14 +186,25 @@ impl State {
     }
 
     /// Past use under a new policy: it follows the paths of queues and cohorts. What is held now is counted anew by the caller.
+    /// In records before version 5 past use of what a policy does not have is forgotten at once.
     pub(super) fn carried_use(&self, policy: &Policy) -> Fair {
-        let mut fair = Fair::new(policy);
+        let (now, step) = (self.now, self.decay_step());
         let old = self.policy.as_deref().map_or(&[][..], |p| &p.quotas);
-        let known: alloc::collections::BTreeMap<&str, usize> =
-            old.iter().enumerate().map(|(at, q)| (q.name.as_str(), at)).collect();
+        let removed = self.fair.removed.iter().map(|(path, past)| (path.as_str(), past.at(now, step).time));
+        let named = old.iter().enumerate().map(|(at, q)| (q.name.as_str(), self.past_use(QuotaId(at as u16))));
+        let mut known: BTreeMap<&str, GpuTime> = removed.chain(named).collect();
+        let counted = |time| DecayedUsage { held: MilliGpu(0), time, counted_to: now };
+        let mut fair = Fair::new(policy);
         for (quota, past) in policy.quotas.iter().zip(&mut fair.past) {
-            let time = known.get(quota.name.as_str()).map(|at| self.past_use(QuotaId(*at as u16)));
-            *past = DecayedUsage { held: MilliGpu(0), time: time.unwrap_or_default(), counted_to: self.now };
+            *past = counted(known.get(quota.name.as_str()).copied().unwrap_or_default());
+        }
+        if self.apply_version >= 5 {
+            for quota in &policy.quotas {
+                known.remove(quota.name.as_str());
+            }
+            known.retain(|_, time| *time > GpuTime(0));
+            let removed = most_used(known, MOST_REMOVED).into_iter();
+            fair.removed = removed.map(|(path, time)| (path.into(), counted(time))).collect();
         }
         fair
     }
@@ -171,11 +213,79 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::{Event, Tick};
+    use crate::journal::APPLY_VERSION;
+    use crate::machine::StateMachine;
+    use crate::policy::QuotaNode;
+    use alloc::boxed::Box;
 
     const HALF: u64 = 64 * 1000;
 
     fn later(past: DecayedUsage, ms: u64) -> DecayedUsage {
         past.at(Timestamp(past.counted_to.0 + ms), Span(HALF / STEPS))
+    }
+
+    fn policy(queues: &[&str]) -> Policy {
+        let node = |path: &&str| QuotaNode { name: (*path).into(), ..QuotaNode::default() };
+        let mut policy = Policy { quotas: queues.iter().map(node).collect(), ..Policy::default() };
+        policy.fairness.half_life = Span(HALF);
+        policy
+    }
+
+    fn configure(machine: &mut StateMachine, now: u64, version: u32, queues: &[&str]) {
+        machine.apply_tick(Tick { now: Timestamp(now), resumed: false, delivered: 0 }, version);
+        let _ = machine.apply_event(&Event::Configured(Box::new(policy(queues))));
+    }
+
+    /// Past use of the queue `a`, which is the second one here.
+    fn used(version: u32) -> StateMachine {
+        let mut machine = StateMachine::default();
+        configure(&mut machine, 0, version, &["b", "a"]);
+        machine.recall_use("a", GpuTime(1 << 40));
+        machine
+    }
+
+    #[test]
+    fn past_use_of_a_queue_that_comes_back_has_decayed_and_is_not_forgotten() {
+        let mut stays = used(APPLY_VERSION);
+        configure(&mut stays, 3 * HALF, APPLY_VERSION, &["a"]);
+        let mut machine = used(APPLY_VERSION);
+        configure(&mut machine, HALF, APPLY_VERSION, &["b"]);
+        configure(&mut machine, 2 * HALF, APPLY_VERSION, &["c"]);
+        let mut machine = StateMachine::restore(&machine.encode().unwrap()).unwrap();
+        assert_eq!(machine.removed_use().map(|(path, _)| path.as_str()).collect::<Vec<_>>(), ["a"]);
+        configure(&mut machine, 3 * HALF, APPLY_VERSION, &["a"]);
+        let (is, would_be) = (machine.past_use(QuotaId(0)).0, stays.past_use(QuotaId(0)).0);
+        // Half-lives in a row halve it exactly; 64 steps leave a little less.
+        assert!(is > 1 << 36 && is.abs_diff(would_be) < 1 << 20, "{is} {would_be}");
+        assert_eq!(machine.removed_use().count(), 0);
+    }
+
+    #[test]
+    fn past_use_of_a_removed_queue_goes_when_nothing_is_left_of_it() {
+        let mut machine = used(APPLY_VERSION);
+        configure(&mut machine, HALF, APPLY_VERSION, &["b"]);
+        assert_eq!(machine.removed_use().count(), 1);
+        let later = Tick { now: Timestamp(50 * HALF), resumed: false, delivered: 0 };
+        machine.apply_tick(later, APPLY_VERSION);
+        assert_eq!(machine.removed_use().count(), 0);
+        configure(&mut machine, 51 * HALF, APPLY_VERSION, &["b"]);
+        assert!(machine.fair.removed.is_empty());
+    }
+
+    #[test]
+    fn records_before_version_five_forget_the_use_of_a_removed_queue() {
+        let mut machine = used(4);
+        configure(&mut machine, 1, 4, &["b"]);
+        configure(&mut machine, 2, 4, &["a"]);
+        assert_eq!(machine.past_use(QuotaId(0)), GpuTime(0));
+    }
+
+    #[test]
+    fn of_too_many_removed_queues_those_with_the_least_past_use_are_forgotten() {
+        let used = [("a", 1), ("b", 3), ("c", 3), ("d", 2)].map(|(path, time)| (path, GpuTime(time)));
+        let left = |most| most_used(used.into(), most).into_iter().map(|(path, _)| path).collect::<String>();
+        assert_eq!([left(9), left(3), left(1)], ["bcda", "bcd", "b"]);
     }
 
     #[test]

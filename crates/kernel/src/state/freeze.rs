@@ -162,6 +162,7 @@ impl State {
             reservations: self.reservations.clone(),
             keeps_finished: self.keeps_finished,
             kept_tiers: self.kept_tiers,
+            kept_pools: self.kept_pools,
             streaks: self.streaks.clone(),
             node_reserves: self.node_reserves.clone(),
             allowances: self.allowances.clone(),

@@ -27,6 +27,7 @@ pub mod observed_stats;
 pub mod owned;
 pub mod pending_cancels;
 pub mod places;
+mod pools;
 pub mod positions;
 pub mod quota;
 mod reason_names;
@@ -145,6 +146,9 @@ pub struct State {
     /// The ledger by whom, from the first policy on that says how to bill.
     #[serde(skip)]
     pub(crate) billing: Option<Box<billing::BillingLedger>>,
+    /// Pools at the end of the policy's that it does not declare: they are kept for what is left there.
+    #[serde(skip)]
+    pub(crate) kept_pools: u16,
     /// What the records of the open batch mean.
     #[serde(skip)]
     pub(crate) apply_version: u32,
@@ -613,13 +617,6 @@ impl State {
             // Another borrows in its place.
             self.capacity_epoch += 1;
         }
-    }
-
-    /// Whether any quota bounds what is held in a pool.
-    #[must_use]
-    pub fn has_quotas(&self, pool: PoolId) -> bool {
-        let nodes = self.policy.as_deref().map_or(&[][..], |policy| &policy.quotas);
-        nodes.iter().any(|node| node.limits.contains_key(&pool))
     }
 
     /// Edits what no lookup is made from.

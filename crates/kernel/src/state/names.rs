@@ -9,6 +9,7 @@ use crate::job::{Gang, WorkerAsk};
 use crate::policy::{Policy, QueueRule, Undeclared};
 use crate::state::nodes::{OfferingRow, WIDE_OPEN};
 use crate::state::owned::OwnedShape;
+use crate::state::pools::PoolMoves;
 use crate::units::Rate;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -169,18 +170,18 @@ impl State {
     /// Puts a policy in force: offerings, queues, classes and quota follow it; rows keep their ids.
     pub(crate) fn configure(&mut self, policy: &Policy) {
         self.counters.configured += 1;
-        let kept;
-        let policy = if self.apply_version >= 2 {
+        let mut with_kept = if self.apply_version >= 2 {
             let (with_kept, map) = self.with_kept_tiers(policy);
             self.kept_tiers = (with_kept.tiers.len() - policy.tiers.len()) as u16;
             self.move_tiers(&map);
-            kept = with_kept;
-            &kept
+            with_kept
         } else {
-            policy
+            policy.clone()
         };
+        let moves = self.keep_pools(&mut with_kept);
+        let policy = &with_kept;
         let owned = self.pools_of_owned();
-        self.carry_pools(policy);
+        self.carry_pools(policy, &moves);
         for row in &mut self.offerings {
             row.listed = false;
         }
@@ -198,6 +199,8 @@ impl State {
             self.queues[id].rule = rule;
         }
         self.policy = Some(alloc::boxed::Box::new(policy.clone()));
+        // From version 5 on a pool may have another name now; one that is only kept has no owned nodes.
+        let owned = if self.apply_version < 5 { owned } else { self.pools_of_owned() };
         self.carry_owned(&owned);
         let ids: Vec<ClassId> = self.classes.ids().collect();
         for id in ids {
@@ -213,33 +216,42 @@ impl State {
         self.capacity_epoch += 1;
     }
 
-    /// Start targets count from the policy in force; what was promised under another one is forgotten.
+    /// Start targets count from the policy in force; what was promised under another one is forgotten. Where who is late is rejected, a job has
+    /// the whole of a new target from now on, the whole of a shorter one as far as it had that long, and what the end of a brake has given it. Up
+    /// to version 4 all targets counted from its arrival.
     fn renew_patience(&mut self) {
+        use super::jobs::Phase;
+        use crate::policy::WhenLate;
         let open: Vec<_> = self.index.open_jobs.iter().copied().collect();
         for id in open {
             let job = &self.jobs[id];
-            let start_target = if job.first_start.is_none() {
+            let mut start_target = if job.first_start.is_none() {
                 self.start_target(job.queue, job.arrival, &self.specs[job.id])
             } else {
                 None
             };
+            let rejects = |target: &super::jobs::JobStartTarget| target.when_late == WhenLate::Reject;
+            if let Some(target) = start_target.as_mut().filter(|target| self.apply_version >= 5 && rejects(target)) {
+                if job.service.is_some() {
+                    // A replica that is late is not replaced by another that is.
+                    target.when_late = WhenLate::Wait;
+                } else {
+                    let whole = self.now + target.by.since(job.arrival);
+                    // For one that no policy let start until now, the target is new.
+                    let before = job.start_target.filter(|before| rejects(before) && job.phase != Phase::Held);
+                    target.by = before.map_or(whole, |before| target.by.max(before.by.min(whole)));
+                }
+            }
             if start_target.is_some() || job.start_target.is_some() {
                 self.edit_job(id, |row| row.start_target = start_target);
             }
         }
     }
 
-    /// Claims follow their pool by its name; those of a pool that is gone count in the first one.
-    fn carry_pools(&mut self, policy: &Policy) {
-        let old: Vec<String> =
-            self.policy.as_deref().map_or(Vec::new(), |p| p.pools.iter().map(|p| p.name.clone()).collect());
-        let map = |pool: PoolId| {
-            let name = old.get(pool.index());
-            let at = policy.pools.iter().position(|p| Some(&p.name) == name);
-            PoolId(at.unwrap_or(0) as u16)
-        };
-        let known = |pool: PoolId| old.get(pool.index()).is_some_and(|n| policy.pools.iter().any(|p| p.name == *n));
-        self.observed.carry_pools(|pool| known(pool).then(|| map(pool)));
+    /// Claims and runs follow their pool; those of a pool that is gone count in the first one.
+    fn carry_pools(&mut self, policy: &Policy, moves: &PoolMoves) {
+        let map = |pool: PoolId| moves.of(pool).unwrap_or(PoolId(0));
+        self.observed.carry_pools(|pool| moves.of(pool));
         self.totals.pools = alloc::vec![super::Held::default(); policy.pools.len()];
         self.totals.all = super::Held::default();
         let ids: Vec<_> = self.nodes.keys().copied().collect();
@@ -254,8 +266,7 @@ impl State {
             self.index.node_in(&node);
             self.nodes.insert(id, node);
         }
-        let known = |pool: PoolId| policy.pools.iter().any(|p| old.get(pool.index()) == Some(&p.name));
-        self.carry_reservations(|pool| known(pool).then(|| map(pool)));
+        self.carry_reservations(|pool| moves.declared(pool));
         // The tree is another one: what is short is found anew.
         self.allowances.clear();
         for purchase in self.purchases.values_mut() {
@@ -265,9 +276,9 @@ impl State {
         for id in ids {
             let (pool, kept) = (self.jobs[id].pool.map(map), self.jobs[id].kept);
             if self.jobs[id].pool != pool {
-                self.index.run_ends.remove(&self.jobs[id], &self.specs[id]);
+                self.index.row_out(&self.jobs[id], &self.specs[id]);
                 self.jobs[id].pool = pool;
-                self.index.run_ends.add(&self.jobs[id], &self.specs[id]);
+                self.index.row_in(&self.jobs[id], &self.specs[id]);
             }
             // What was kept was kept by the rules of before.
             if kept.is_some() {

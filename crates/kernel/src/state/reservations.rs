@@ -54,7 +54,8 @@ impl State {
         self.capacity_epoch += 1;
     }
 
-    /// Reservations follow their pool through a change of policy; those of a pool that is gone end.
+    /// Reservations follow their pool through a change of policy; those of a pool that is gone, or is only kept for
+    /// what is left there, end.
     pub(crate) fn carry_reservations(&mut self, map: impl Fn(PoolId) -> Option<PoolId>) {
         let kept = core::mem::take(&mut self.reservations);
         self.reservations =

@@ -91,8 +91,7 @@ impl State {
 
     /// The share of a child of `at` in its most borrowed pool, if it uses `used` in the pool `one`.
     pub fn borrowed_share(&self, child: QuotaId, at: QuotaId, one: PoolId, used: MilliGpu) -> Share {
-        let pools = self.policy.as_deref().map_or(0, |p| p.pools.len());
-        let others = (0..pools).map(|at| PoolId(at as u16)).filter(|pool| *pool != one);
+        let others = (0..self.declared_pools()).map(|at| PoolId(at as u16)).filter(|pool| *pool != one);
         let others = others.map(|pool| self.share_in(child, at, pool, self.quota.usage(child, pool)));
         let more = |a: Share, b: Share| if b.compare(a) == Ordering::Greater { b } else { a };
         others.fold(self.share_in(child, at, one, used), more)

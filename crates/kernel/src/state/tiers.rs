@@ -16,13 +16,15 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 impl State {
-    /// Whether this is the policy in force, apart from tiers that are kept for their jobs only.
+    /// Whether this is the policy in force, apart from tiers and pools that are only kept for what is left of them.
     #[must_use]
     pub fn is_in_force(&self, policy: &Policy) -> bool {
         let Some(now) = self.policy.as_deref() else { return false };
         let declared = now.tiers.len().saturating_sub(usize::from(self.kept_tiers));
+        let same = |now: Policy| Policy { tiers: policy.tiers.clone(), pools: policy.pools.clone(), ..now } == *policy;
         now.tiers.get(..declared) == Some(&policy.tiers)
-            && Policy { tiers: policy.tiers.clone(), ..now.clone() } == *policy
+            && now.pools.get(..self.declared_pools()) == Some(&policy.pools)
+            && same(now.clone())
     }
 
     /// The tier of a name that new jobs may have.

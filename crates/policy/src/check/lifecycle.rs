@@ -36,8 +36,35 @@ impl Check<'_> {
             let what = "a service would be scaled to zero as soon as its model is loaded";
             self.at(&["lifecycle", "maxResidencyOverCompute"], what, "write 1 or more, or leave it out for never");
         }
+        self.boot_timeout(stock);
         for (path, queue) in self.written.queues.iter().flatten() {
             self.at_least(&["queues", path, "start", "within"], queue.start.map(|s| s.within), second);
+        }
+    }
+
+    /// A pool none of whose types boots in time: its nodes would be bought and given up for ever. What the quickest type of all pools takes
+    /// is compared above.
+    fn boot_timeout(&mut self, stock: &[PoolStock]) {
+        let Some(timeout) = self.filled.lifecycle.and_then(|lifecycle| lifecycle.boot_timeout) else { return };
+        let written = self.written.lifecycle.is_some_and(|lifecycle| lifecycle.boot_timeout.is_some());
+        let quickest = |stock: &PoolStock| stock.offerings.iter().map(|offering| offering.boot).min();
+        if written && stock.iter().filter_map(quickest).min().is_none_or(|least| least > timeout.0) {
+            return;
+        }
+        let filled = self.filled;
+        for ((name, _), stock) in filled.pools.iter().flatten().zip(stock) {
+            let Some(least) = quickest(stock).filter(|least| *least > timeout.0).map(Time) else { continue };
+            let none = format!("no instance type of pool `{name}` boots in less than {least}");
+            if written {
+                let what = format!("`lifecycle.bootTimeout` is {timeout}, but {none}");
+                let remedy = format!("write {least} or more, or name types that boot sooner");
+                self.at(&["lifecycle", "bootTimeout"], what, remedy);
+            } else {
+                let what = format!("{none}, and `lifecycle.bootTimeout` is {timeout} where nothing is written");
+                let remedy =
+                    format!("write `lifecycle: {{bootTimeout: {least}}}` or more, or name types that boot sooner");
+                self.at_key(&["pools", name], what, remedy);
+            }
         }
     }
 

@@ -1,8 +1,9 @@
-//! Pools: types and zones that exist, ceilings above floors, schedules that have an effect, one bid for one offering.
+//! Pools: types and zones that exist, ceilings and limits above floors, schedules that have an effect, one bid for one offering.
 //!
 //! Never: reads queues.
 
 use super::super::fault::{meant, nearest, shown};
+use super::super::tree::Value;
 use super::super::words::{InstanceTypes, KeepReady};
 use super::super::written::{WrittenBuys, WrittenCeiling, WrittenPool, WrittenWhenLate};
 use super::{Check, MAX_POOLS, NAME_RULE, is_name};
@@ -23,6 +24,22 @@ pub struct PoolStock {
     pub fraction: Option<(u16, Mib)>,
 }
 
+impl PoolStock {
+    /// The fewest GPUs that so many nodes of the pool have.
+    fn fewest_gpus(&self, nodes: u32) -> u64 {
+        self.least(nodes, |offering| u64::from(offering.gpus))
+    }
+
+    /// The least that so many nodes of the pool cost, spot at its maximum price.
+    fn least_spend(&self, nodes: u32) -> Rate {
+        Rate(self.least(nodes, |offering| offering.max_price.0))
+    }
+
+    fn least(&self, nodes: u32, of: impl Fn(&Offering) -> u64) -> u64 {
+        self.offerings.iter().map(of).min().unwrap_or(0).saturating_mul(u64::from(nodes))
+    }
+}
+
 /// GPUs on a node at most; the engine's bound.
 const MAX_NODE_GPUS: u32 = 64;
 
@@ -36,20 +53,45 @@ impl Check<'_> {
             let remedy = "merge some of them: a pool may have many instance types";
             self.at_most("pools", pools.len(), MAX_POOLS, remedy);
         }
-        self.limits();
         let pools = self.filled.pools.as_ref().into_iter().flatten();
         let stock: Vec<PoolStock> = pools.map(|(name, pool)| self.pool(name, pool)).collect();
+        self.limits(&stock);
         self.one_bid(&stock);
         self.one_owner();
         stock
     }
 
-    fn limits(&mut self) {
-        let floors: u64 = self.filled.pools.as_ref().into_iter().flatten().map(|(_, p)| u64::from(floor(p))).sum();
+    /// The limits, and what all pools keep ready together against them.
+    fn limits(&mut self, stock: &[PoolStock]) {
+        // Other sections may be empty. Here nothing would be no bound at all.
+        if self.tree.child("limits").is_some_and(|(limits, _)| limits.value == Value::Null) {
+            let remedy = "write a bound, such as `limits: {nodes: 120, spend: 2500 USD/h}`, or remove the key";
+            self.at_key(&["limits"], "nothing stands here", remedy);
+        }
+        let (mut nodes, mut gpus, mut spend) = (0_u64, 0_u64, 0_u64);
+        for ((_, pool), stock) in self.filled.pools.iter().flatten().zip(stock) {
+            let floor = floor(pool);
+            nodes += u64::from(floor);
+            gpus = gpus.saturating_add(stock.fewest_gpus(floor));
+            spend = spend.saturating_add(stock.least_spend(floor).0);
+        }
         let limits = self.filled.limits.unwrap_or_default();
-        if let Some(nodes) = limits.nodes.filter(|n| u64::from(*n) < floors) {
-            let what = format!("limits.nodes is {nodes}, but the pools keep {floors} nodes ready together");
+        if let Some(bound) = limits.nodes.filter(|n| u64::from(*n) < nodes) {
+            let what = format!("limits.nodes is {bound}, but the pools keep {nodes} nodes ready together");
             self.at(&["limits", "nodes"], what, "raise it, or keep fewer nodes ready");
+        }
+        if let Some(bound) = limits.gpus.filter(|g| u64::from(*g) < gpus) {
+            let what = format!(
+                "limits.gpus is {bound}, but the nodes that the pools keep ready have {gpus} GPUs together at least"
+            );
+            self.at(&["limits", "gpus"], what, format!("raise it to {gpus} or more, or keep fewer nodes ready"));
+        }
+        if let Some(bound) = limits.spend.filter(|s| s.0.0 < spend) {
+            let least = PerHour(Rate(spend));
+            let what = format!(
+                "limits.spend is {bound}, but the nodes that the pools keep ready cost {least} together at least"
+            );
+            self.at(&["limits", "spend"], what, format!("raise it to {least} or more, or keep fewer nodes ready"));
         }
     }
 
@@ -85,10 +127,23 @@ impl Check<'_> {
         }
         let known: BTreeSet<&str> = self.catalogue.rows.iter().map(|r| r.instance_type.as_str()).collect();
         for (at, glob) in globs.iter().enumerate() {
-            if !self.catalogue.rows_named(std::slice::from_ref(glob)).is_empty() || self.catalogue.is_elsewhere(glob) {
+            let path = ["pools", name, "instanceTypes", &at.to_string()];
+            let rows = self.catalogue.rows_named(std::slice::from_ref(glob));
+            if let Some(row) = rows.iter().min_by_key(|row| row.gpus) {
+                // Of several that match, those with more GPUs are left out.
+                if row.gpus > MAX_NODE_GPUS {
+                    let what = format!(
+                        "`{}` has {} GPUs, more than the {MAX_NODE_GPUS} that a node may have",
+                        shown(&row.instance_type),
+                        row.gpus
+                    );
+                    self.at(&path, what, format!("remove `{}`: no such node is ever bought", shown(glob)));
+                }
                 continue;
             }
-            let path = ["pools", name, "instanceTypes", &at.to_string()];
+            if self.catalogue.is_elsewhere(glob) {
+                continue;
+            }
             if let Some(fraction) = self.catalogue.fraction_like(glob) {
                 let what = format!("`{}` matches only types with a part of a GPU, which are had by name", shown(glob));
                 self.at(&path, what, format!("name them without wildcards, such as `{fraction}`"));
@@ -219,15 +274,13 @@ impl Check<'_> {
         if floor == 0 {
             return;
         }
-        let lowest =
-            |f: fn(&Offering) -> u64| stock.offerings.iter().map(f).min().unwrap_or(0).saturating_mul(u64::from(floor));
-        let (gpus, spend) = (lowest(|o| u64::from(o.gpus)), lowest(|o| o.max_price.0));
+        let (gpus, spend) = (stock.fewest_gpus(floor), stock.least_spend(floor));
         let (bound, field, least) = if let Some(nodes) = ceiling.nodes.filter(|n| *n < floor) {
             (format!(", but its ceiling is {nodes} nodes"), "nodes", floor.to_string())
         } else if let Some(bound) = ceiling.gpus.filter(|g| u64::from(*g) < gpus) {
             (format!(", which are {gpus} GPUs at least, but its ceiling is {bound} GPUs"), "gpus", gpus.to_string())
-        } else if let Some(bound) = ceiling.spend.filter(|s| s.0.0 < spend) {
-            let least = PerHour(Rate(spend)).to_string();
+        } else if let Some(bound) = ceiling.spend.filter(|s| s.0 < spend) {
+            let least = PerHour(spend).to_string();
             (format!(", which cost {least} at least, but its ceiling is {bound}"), "spend", least)
         } else {
             return;

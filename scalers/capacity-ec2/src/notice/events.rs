@@ -106,8 +106,10 @@ fn event(kind: NoticeKind, instance: String, at: Timestamp, claim_status: ClaimS
             Some(Event::NodeGone { instance, why })
         }
         NoticeKind::Rebalance | NoticeKind::State(Ec2InstanceState::Pending | Ec2InstanceState::Running) => None,
-        // Requested by the engine, or announced before.
-        _ if matches!(claim_status, ClaimStatus::Warned | ClaimStatus::Ending) => None,
+        // Requested by the engine.
+        _ if claim_status == ClaimStatus::Ending => None,
+        // Announced before. Another announcement is passed on: its time may be earlier, which the engine compares.
+        NoticeKind::State(_) if claim_status == ClaimStatus::Warned => None,
         NoticeKind::Spot(_)
         | NoticeKind::Reservation
         | NoticeKind::BlockEnd

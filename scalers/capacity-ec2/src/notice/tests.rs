@@ -122,7 +122,7 @@ fn a_warning_has_one_event_and_an_end_has_its_reason() {
     let warning =
         ec2("EC2 Spot Instance Interruption Warning", &json!({ "instance-id": OURS, "instance-action": "stop" }));
     for (claim_status, event, expected) in [
-        (ClaimStatus::Warned, &warning, vec![]),
+        (ClaimStatus::Warned, &warning, vec![reclaim(SENT.0 + 2 * MINUTE)]),
         (ClaimStatus::Ending, &warning, vec![]),
         (ClaimStatus::Warned, &state("shutting-down"), vec![]),
         (ClaimStatus::Ending, &state("shutting-down"), vec![]),

@@ -286,7 +286,7 @@ impl KubeMachine {
             gang.prepared_at = None;
             return;
         }
-        let timeout = self.settings.start_timeout;
+        let timeout = self.start_timeout();
         let since = *gang.prepared_at.get_or_insert(now);
         if now.since(since) >= timeout {
             let words = format!("not all workers had started {} s after their images were there", timeout.0 / 1000);

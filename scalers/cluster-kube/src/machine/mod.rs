@@ -56,7 +56,7 @@ use census::GangChanges;
 use drains::NodeDrain;
 use forebay_kernel::event::Event;
 use forebay_kernel::storage::JournalIdentity;
-use forebay_kernel::units::Timestamp;
+use forebay_kernel::units::{Span, Timestamp};
 use gang::{Gang, Verdict, Worker};
 use listing::Listings;
 use lost::LostPods;
@@ -335,6 +335,10 @@ impl KubeMachine {
             new.claims.iter().filter(|(i, claim)| old.claims.get(*i) != Some(claim)).map(|(i, _)| i.clone()).collect();
         let pools = old.owned_pools != new.owned_pools;
         let types = old.node_types != new.node_types;
+        // What is starting has as long as the policy in force says.
+        let timeout = old.start_timeout != new.start_timeout;
+        let starting: Vec<RunId> = if timeout { new.starting() } else { Vec::new() };
+        let adopted: Vec<String> = if timeout { new.starting_adopted() } else { Vec::new() };
         let owned: Vec<String> = gone.iter().chain(&nodes).cloned().collect();
         self.owned_known(&owned, pools);
         if types {
@@ -350,6 +354,14 @@ impl KubeMachine {
             self.instance_changed(&instance);
         }
         self.know_adopted(&old.adopted);
+        self.changed.extend(starting);
+        adopted.iter().for_each(|uid| self.object_changed(uid));
+    }
+
+    /// A gang whose images are there has so long to start.
+    fn start_timeout(&self) -> Span {
+        let policy = self.view.as_ref().and_then(|view| view.start_timeout);
+        policy.unwrap_or(self.settings.start_timeout)
     }
 
     /// The workers of an attempt that the engine knows, whether their pods were seen or not.

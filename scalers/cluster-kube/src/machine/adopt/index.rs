@@ -137,7 +137,7 @@ pub(super) fn attempts_of(job: JobId) -> RangeInclusive<RunId> {
 
 impl KubeMachine {
     /// An object is looked at with the next poll.
-    pub(super) fn object_changed(&mut self, uid: &str) {
+    pub(in crate::machine) fn object_changed(&mut self, uid: &str) {
         self.adoptions.changes.objects.insert(uid.to_owned());
     }
 

@@ -180,7 +180,7 @@ impl KubeMachine {
         if working + workload.succeeded().unwrap_or(completed) >= workers {
             return Step::Started;
         }
-        let timeout = self.settings.start_timeout;
+        let timeout = self.start_timeout();
         let Some(known) = self.adoptions.runs.get_mut(&run) else { return Step::Wait };
         // As with gangs, the time counts from when the images are there; how long these may take, the policy says.
         if prepares {

@@ -371,3 +371,41 @@ fn what_has_changed_is_all_that_a_look_at_whole_gangs_finds() {
         assert!(cluster.kube.workers_on.is_empty(), "seed {seed}: {:?}", cluster.kube.workers_on);
     }
 }
+
+/// In which minute a gang is given up whose images are there and whose container does not start. `timeouts`: what the policy says, each from a
+/// minute on.
+fn given_up_in(timeouts: &[(u64, Span)]) -> Option<u64> {
+    let mut cluster = Cluster::new(1, 1);
+    cluster.start(gang(1, 1));
+    while cluster.answer_some() || cluster.hear() {}
+    let pod = cluster.objects.keys().find(|(resource, _)| *resource == Resource::Pods).cloned();
+    let (resource, name) = pod.expect("a pod");
+    let state = json!({"waiting": {"reason": "CreateContainerConfigError"}});
+    let status = json!({"phase": "Pending", "containerStatuses": [{"name": "worker", "state": state}]});
+    cluster.edit(resource, &name, |json| json["status"] = status);
+    let begin = cluster.now;
+    for minute in 0..60 {
+        cluster.now = begin + Span::mins(minute);
+        for (_, timeout) in timeouts.iter().filter(|(from, _)| *from == minute) {
+            let known = cluster.kube.view.clone().unwrap_or_default();
+            cluster.kube.handle_state(EngineView { start_timeout: Some(*timeout), ..known });
+        }
+        cluster.poll();
+        while cluster.answer_some() || cluster.hear() {}
+        if cluster.reports.iter().any(|report| matches!(report, KubeReport::Refused { .. })) {
+            return Some(minute);
+        }
+    }
+    None
+}
+
+#[test]
+fn a_gang_has_as_long_to_start_as_the_policy_in_force_says() {
+    let mins = Span::mins;
+    assert_eq!(given_up_in(&[]), Some(10), "without a policy");
+    assert_eq!(given_up_in(&[(0, mins(30))]), Some(30));
+    assert_eq!(given_up_in(&[(0, mins(5))]), Some(5));
+    // The policy changes while it starts.
+    assert_eq!(given_up_in(&[(0, mins(5)), (4, mins(30))]), Some(30));
+    assert_eq!(given_up_in(&[(0, mins(30)), (12, mins(11))]), Some(12));
+}
