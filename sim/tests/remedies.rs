@@ -16,10 +16,10 @@ use forebay_engine::engine::Engine;
 use forebay_kernel::catalog::{CapacityType, Offering};
 use forebay_kernel::decision::Outcome;
 use forebay_kernel::event::{Event, Tick};
-use forebay_kernel::ids::{JobId, QuotaId};
+use forebay_kernel::ids::{JobId, PoolId, QuotaId};
 use forebay_kernel::job::{Gang, JobSpec, TopologyConstraint};
 use forebay_kernel::journal::Batch;
-use forebay_kernel::policy::{Buys, Ceiling, Policy, Pool, QueueRule, StartTarget, Undeclared, WhenLate};
+use forebay_kernel::policy::{Buys, Ceiling, Policy, Pool, QueueRule, QuotaLimit, StartTarget, Undeclared, WhenLate};
 use forebay_kernel::reason::{Bound, Reason};
 use forebay_kernel::state::State;
 use forebay_kernel::state::brakes::Brake;
@@ -192,15 +192,16 @@ fn rule_of<'a>(policy: &'a mut Policy, path: &str) -> Option<&'a mut QueueRule> 
 
 /// `None`: the queue has no quota of its own in any of its pools.
 fn raise_quota(policy: &mut Policy, rule: &QueueRule, by: u64) -> Option<()> {
+    let cohort = policy.quotas.get(rule.quota.index())?.parent.is_some();
+    let bounds = |pool: &&PoolId| cohort || policy.quotas.iter().any(|node| node.limits.contains_key(*pool));
+    let pools: Vec<PoolId> = rule.pools.iter().filter(bounds).copied().collect();
     let node = policy.quotas.get_mut(rule.quota.index())?;
-    let mut raised = None;
-    for pool in &rule.pools {
-        if let Some(limit) = node.limits.get_mut(pool) {
-            limit.nominal = limit.nominal + MilliGpu(by);
-            raised = Some(());
-        }
+    for pool in &pools {
+        // In a pool where others have a quota and this node has none, or its cohort has none, its own is nothing.
+        let limit = node.limits.entry(*pool).or_insert(QuotaLimit { nominal: MilliGpu(0), borrow: None, lend: None });
+        limit.nominal = limit.nominal + MilliGpu(by);
     }
-    raised
+    (!pools.is_empty()).then_some(())
 }
 
 /// The budgets of a queue and of those above it.

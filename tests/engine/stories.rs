@@ -56,6 +56,7 @@ stories! {
     budget_beyond_what_the_ceiling_allows
     budget_holds_until_next_hour
     budget_is_kept_for_a_gang
+    budget_is_not_kept_for_what_no_hour_pays_for
     budget_never_makes_dearer
     budget_of_a_cohort
     budget_spent
@@ -238,6 +239,7 @@ stories! {
     quarantine
     quota_is_kept_for_a_gang
     quota_is_kept_in_a_cohort
+    quota_that_is_never_there_is_not_what_is_waited_for
     quota_waits_and_frees
     reclaim_as_the_queue_says
     reclaim_from_lower_tiers
