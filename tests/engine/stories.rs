@@ -239,7 +239,6 @@ stories! {
     quarantine
     quota_is_kept_for_a_gang
     quota_is_kept_in_a_cohort
-    quota_that_is_never_there_is_not_what_is_waited_for
     quota_waits_and_frees
     reclaim_as_the_queue_says
     reclaim_from_lower_tiers
