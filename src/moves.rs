@@ -1,4 +1,4 @@
-//! Moves that several stages make alike: stop a run, shrink a gang, leave a node, buy nodes.
+//! Moves that several stages make alike: stop a run, shrink a gang, hold a job back, leave a node, buy nodes.
 //!
 //! Never: decides whether. That is the stage's.
 
@@ -7,8 +7,9 @@ use crate::effect::Terms;
 use crate::engine::Engine;
 use crate::ids::{JobId, NodeId, OfferingId, PoolId, PurchaseId};
 use crate::plan::PlanReport;
+use crate::reason::Reason;
 use crate::rules::relocation::holders;
-use crate::rules::settings;
+use crate::rules::{feasibility, settings};
 use crate::state::State;
 use crate::state::jobs::Phase;
 use crate::units::{Span, Timestamp};
@@ -118,4 +119,10 @@ pub(crate) fn buy(engine: &mut Engine, bought: Purchase, report: &mut PlanReport
     let network = settings::pool(&engine.state, pool).map(|p| p.network).unwrap_or_default();
     let terms = Terms { cluster: (network.cluster || close) && at_least > 1, efa: network.efa, layout };
     engine.decide(Decision::Buy { purchase, pool, offering, count, at_least, terms });
+}
+
+/// A job cannot run for now, or never: it is held, or rejected where the policy says so and only another policy would help.
+pub(crate) fn hold_back(engine: &mut Engine, job: JobId, reason: Reason) {
+    let rejected = feasibility::rejects(&engine.state, job);
+    engine.decide(if rejected { Decision::Reject { job, reason } } else { Decision::Hold { job, reason } });
 }

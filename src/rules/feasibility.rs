@@ -6,7 +6,7 @@ use super::budget::{Beyond, Lasts};
 use super::{budget, capacity, quota, settings, supply};
 use crate::ids::{ClassId, JobId, QueueId};
 use crate::job::Gang;
-use crate::policy::Undeclared;
+use crate::policy::{Undeclared, WhenImpossible};
 use crate::reason::Reason;
 use crate::state::{State, Urgency};
 
@@ -87,6 +87,19 @@ pub(crate) fn class_impossible(state: &State, class: ClassId) -> Option<Impossib
     let never = never_fits(state, class)?;
     let for_all = matches!(never.reason(), Reason::ExceedsMaxQuota { .. }) || shape.urgency != Urgency::Urgent;
     for_all.then_some(never)
+}
+
+/// What a change of policy put in the way of a job, for good.
+pub(crate) fn held_by_class(state: &State, id: JobId) -> Option<Reason> {
+    let job = &state.jobs[id];
+    state.classes[job.class].impossible.filter(|_| job.service.is_none() && !job.cancel_asked)
+}
+
+/// Whether an impossible job is rejected instead of being held.
+pub(crate) fn rejects(state: &State, id: JobId) -> bool {
+    let lasts = || class_impossible(state, state.jobs[id].class);
+    state.policy().is_some_and(|policy| policy.impossible == WhenImpossible::Reject)
+        && matches!(lasts(), Some(Impossible::Always(_)))
 }
 
 /// Whether no pool of the class's queue could hold a gang of it with nothing else running.

@@ -164,7 +164,8 @@ fn gone_for_quota(
     comes.then_some((from, count))
 }
 
-/// When so many of the runs are gone, and so much of the period is over, that a budget is enough. `None`: as prices are, the whole of one never is.
+/// When so many of the runs are gone, and so much of the period is over, that a budget is enough. `None`: as prices are, the whole of one never is, or
+/// there would be no place.
 fn gone_for_money(
     state: &State,
     job: JobId,
@@ -175,7 +176,7 @@ fn gone_for_money(
     let ends: Vec<(Timestamp, Rate)> = runs.iter().map(|(at, id)| (*at, state.jobs[*id].rate)).collect();
     let class = state.jobs[job].class;
     let least = budget::least(state, class, pool);
-    if !budget::ever_pays(state, class, least) {
+    if !budget::ever_pays(state, class, least) || !supply::could_have_places(state, class, pool) {
         return None;
     }
     Some(state.budgets.holding(node)?.opens_after(state.now, least, &ends))

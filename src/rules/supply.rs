@@ -24,7 +24,7 @@ use crate::reason::Reason;
 use crate::state::brakes::Brake;
 use crate::state::nodes::{Node, NodePhase, OfferingRow, Purchase};
 use crate::state::{Held, Shape, State};
-use crate::units::{Rate, Span, Timestamp};
+use crate::units::{MilliGpu, Rate, Span, Timestamp};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -73,12 +73,25 @@ pub(crate) fn refusal(state: &State, job: JobId, pool: PoolId) -> Option<Reason>
     choose(state, Some(job), state.jobs[job].class, pool, &[], ANY).err()
 }
 
-/// Whether what a job lacks of places can be bought, or will be when what passes by itself has passed.
+/// Whether what a job lacks of places can be bought, or will be when what passes by itself has passed. What the ceilings never allow does not come.
 pub(crate) fn comes(state: &State, job: JobId, pool: PoolId) -> bool {
-    let passes =
-        |no| matches!(no, Reason::Ceiling { .. } | Reason::AwaitingNodes { .. } | Reason::LaunchRefused { .. });
-    let refused = choose_if_bought(state, Some(job), state.jobs[job].class, pool, &[], ANY).err();
-    refused.is_none_or(passes)
+    let class = state.jobs[job].class;
+    match choose_if_bought(state, Some(job), class, pool, &[], ANY) {
+        Ok(_) | Err(Reason::AwaitingNodes { .. } | Reason::LaunchRefused { .. }) => true,
+        Err(Reason::Ceiling { .. }) => possible_on_empty(state, class, pool),
+        Err(_) => false,
+    }
+}
+
+/// Whether a gang of a class could ever have places in a pool, as the ceilings and the owned nodes there are.
+pub(crate) fn could_have_places(state: &State, class: ClassId, pool: PoolId) -> bool {
+    let Some(owned) = settings::pool(state, pool).map(|rules| rules.owned.is_some()) else { return false };
+    if !owned {
+        return possible_on_empty(state, class, pool);
+    }
+    let nodes = state.nodes.values().filter(|node| node.pool == pool);
+    let gpus: u64 = nodes.map(|node| u64::from(state.offerings[node.offering.index()].offer.gpus)).sum();
+    quota::share(state, class, pool) <= MilliGpu::whole(gpus)
 }
 
 /// Launch options for a whole gang that stock has nothing against, as they are tried.

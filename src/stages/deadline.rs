@@ -11,7 +11,6 @@
 //!
 //! Never: more than the tier buys; never extra money for a deadline that is out of reach; never a step back from urgent.
 
-use super::settle;
 use crate::decision::{Decision, StopCause};
 use crate::effect::WorkerPlace;
 use crate::engine::Engine;
@@ -23,7 +22,7 @@ use crate::policy::Buys;
 use crate::rules::launch::{self, LaunchOption};
 use crate::rules::placement::{self, NodeScope};
 use crate::rules::slack::MoveTime;
-use crate::rules::{budget, capacity, demand, quota, reservations, settings, slack, supply};
+use crate::rules::{budget, capacity, demand, feasibility, quota, reservations, settings, slack, supply};
 use crate::state::jobs::Phase;
 use crate::state::{State, Urgency};
 use crate::units::{Span, Timestamp};
@@ -67,8 +66,8 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
         }
         // An urgent class is never called impossible, for others of its shape may have what it lacks. This one is among those now.
         let waits = matches!(engine.state.jobs[job].phase, Phase::Queued | Phase::Booked | Phase::BackingOff { .. });
-        if let Some(reason) = settle::impossible(engine, job).filter(|_| waits) {
-            settle::hold_back(engine, job, reason);
+        if let Some(reason) = feasibility::held_by_class(&engine.state, job).filter(|_| waits) {
+            moves::hold_back(engine, job, reason);
             report.settled += 1;
         }
     }

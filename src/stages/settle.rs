@@ -14,7 +14,7 @@ use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, NodeId, QueueId};
 use crate::moves;
 use crate::plan::PlanReport;
-use crate::policy::{OnLinger, WhenImpossible};
+use crate::policy::OnLinger;
 use crate::reason::Reason;
 use crate::rules::feasibility::{self, Impossible};
 use crate::rules::fruitless;
@@ -90,11 +90,11 @@ fn judge_waiting(engine: &mut Engine, report: &mut PlanReport) {
     let open: Vec<JobId> = engine.state.index.open_jobs.iter().copied().collect();
     for id in open {
         let (was, now) = (engine.state.jobs[id].phase, engine.state.jobs[id].reason);
-        match (was, impossible(engine, id)) {
+        match (was, feasibility::held_by_class(&engine.state, id)) {
             (Phase::Held, None) => engine.decide(Decision::Resume { job: id }),
-            (Phase::Held, Some(reason)) if now == Some(reason) && !rejects(engine, id) => continue,
+            (Phase::Held, Some(reason)) if now == Some(reason) && !feasibility::rejects(&engine.state, id) => continue,
             (Phase::Held | Phase::Queued | Phase::Booked | Phase::BackingOff { .. }, Some(reason)) => {
-                hold_back(engine, id, reason);
+                moves::hold_back(engine, id, reason);
             }
             _ => continue,
         }
@@ -121,29 +121,6 @@ fn judge_prices(engine: &mut Engine, report: &mut PlanReport) {
         report.settled += 1;
     }
     engine.memo.priced = Some(epoch);
-}
-
-/// A job cannot run for now, or never: it is held, or rejected where the policy says so and only another policy would help.
-pub(super) fn hold_back(engine: &mut Engine, id: JobId, reason: Reason) {
-    if rejects(engine, id) {
-        engine.decide(Decision::Reject { job: id, reason });
-    } else {
-        engine.decide(Decision::Hold { job: id, reason });
-    }
-}
-
-/// Whether an impossible job is rejected instead of being held.
-fn rejects(engine: &Engine, id: JobId) -> bool {
-    let state = &engine.state;
-    let lasts = || feasibility::class_impossible(state, state.jobs[id].class);
-    state.policy().is_some_and(|policy| policy.impossible == WhenImpossible::Reject)
-        && matches!(lasts(), Some(Impossible::Always(_)))
-}
-
-/// What a change of policy put in the way of a job, for good.
-pub(super) fn impossible(engine: &Engine, id: JobId) -> Option<Reason> {
-    let job = &engine.state.jobs[id];
-    engine.state.classes[job.class].impossible.filter(|_| job.service.is_none() && !job.cancel_asked)
 }
 
 fn due(engine: &Engine) -> Vec<EffectOf> {
@@ -436,8 +413,8 @@ fn wait_again(engine: &mut Engine, id: JobId, reason: Reason, not_before: Timest
     if urgency != was {
         engine.decide(Decision::Reassess { job: id, urgency, again, late: None });
     }
-    if let Some(reason) = impossible(engine, id) {
-        hold_back(engine, id, reason);
+    if let Some(reason) = feasibility::held_by_class(&engine.state, id) {
+        moves::hold_back(engine, id, reason);
     }
 }
 
