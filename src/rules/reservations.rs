@@ -199,12 +199,16 @@ pub fn kept_from(state: &State, asker: Option<JobId>) -> impl Iterator<Item = Ke
     })
 }
 
-/// Whether an idle node stays because a gang will go on it. A tier that buys nothing keeps no node either.
+/// Whether an idle node stays because a gang will go on it. A tier that buys nothing keeps no node either, and none is kept for a gang that it does not let
+/// in, because it is given back for another.
 pub(crate) fn keeps(state: &State, node: &Node) -> bool {
     let keeps = |a: &Reservation| {
         let tier = state.jobs[a.job].tier;
         let buys = settings::tier(state, tier).map_or(Buys::Nothing, |t| t.buys);
-        buys != Buys::Nothing && a.room.is_empty() && a.nodes.binary_search(&node.id).is_ok()
+        buys != Buys::Nothing
+            && a.room.is_empty()
+            && a.nodes.binary_search(&node.id).is_ok()
+            && (!vacates(state, node) || lets_in(state, node, a.job))
     };
     state.reservations.get(&node.pool).is_some_and(keeps)
 }

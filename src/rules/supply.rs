@@ -89,9 +89,11 @@ pub(crate) fn could_have_places(state: &State, class: ClassId, pool: PoolId) -> 
     if !owned {
         return possible_on_empty(state, class, pool);
     }
-    let nodes = state.nodes.values().filter(|node| node.pool == pool);
-    let gpus: u64 = nodes.map(|node| u64::from(state.offerings[node.offering.index()].offer.gpus)).sum();
-    quota::share(state, class, pool) <= MilliGpu::whole(gpus)
+    let fits = fits(state, class, pool);
+    let nodes = state.nodes.values().filter(|node| node.pool == pool && fits.binary_search(&node.offering).is_ok());
+    let gpus = |node: &Node| u64::from(state.offerings[node.offering.index()].offer.gpus);
+    let (count, gpus) = nodes.fold((0_u64, 0), |(count, all), node| (count + 1, all + gpus(node)));
+    count > 0 && quota::share(state, class, pool) <= MilliGpu::whole(gpus)
 }
 
 /// Launch options for a whole gang that stock has nothing against, as they are tried.

@@ -77,8 +77,9 @@ fn late(engine: &mut Engine, report: &mut PlanReport) {
             WhenLate::BuyOnDemand => engine.decide(Decision::Late { job }),
             WhenLate::Reject => {
                 // Less than from its arrival, where a brake held it or a policy came since.
-                let whole = engine.state.rule_for(job).and_then(|rule| rule.start).map(|start| start.within);
-                let within = start_target.by.since(row.arrival).min(whole.unwrap_or(Span(u64::MAX)));
+                let whole = engine.state.start_target(row.queue, row.arrival, &engine.state.specs[job]);
+                let whole = whole.map_or(Span(u64::MAX), |whole| whole.by.since(row.arrival));
+                let within = start_target.by.since(row.arrival).min(whole);
                 engine.decide(Decision::Reject { job, reason: Reason::StartTooLate { within } });
             }
         }

@@ -372,7 +372,7 @@ impl Building<'_> {
             return Err(self.not_offered(at, view));
         };
         let pool = match &view.pool {
-            // What nobody bought counts somewhere, and so does what is left of a pool that the policy does not have.
+            // What nobody bought counts somewhere, and so does what is left of a pool that the policy does not have, where another offers its type.
             Some(name) if view.memory.is_some() => {
                 pools.iter().position(|p| p.name == *name).or_else(|| pools.iter().position(offers))
             }

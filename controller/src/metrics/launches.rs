@@ -80,7 +80,11 @@ impl CloudAnswers {
     pub fn launches(&self, state: &State) -> Family {
         let mut sold: BTreeSet<(&str, CapacityType)> = BTreeSet::new();
         if let Some(policy) = state.policy() {
-            for pool in policy.pools.iter().take(MOST_POOLS) {
+            // Who would be counted in another pool's series, or has no place among them any more, has none that stays at 0.
+            let room = MOST_POOLS.saturating_sub(self.launches.len());
+            let has = |pool: &&forebay_kernel::policy::Pool| self.launches.contains_key(&pool.name);
+            let known = policy.pools.iter().filter(has);
+            for pool in known.chain(policy.pools.iter().filter(|pool| !has(pool)).take(room)) {
                 let offers = pool.offerings.iter().filter_map(|&offer| policy.offerings.get(offer as usize));
                 sold.extend(offers.map(|offer| (pool.name.as_str(), offer.capacity)));
             }

@@ -448,9 +448,10 @@ impl Reason {
     #[must_use]
     pub fn or_more(self, other: Reason) -> Reason {
         let owned = |reason: &Reason| matches!(reason, Reason::OwnedNodesFull { .. });
+        let never = |reason: &Reason| matches!(reason, Reason::NoMatchingPool | Reason::ExceedsMaxQuota { .. });
         match (owned(&self), owned(&other)) {
-            (true, false) if other != Reason::NoMatchingPool => other,
-            (false, true) if self != Reason::NoMatchingPool => self,
+            (true, false) if !never(&other) => other,
+            (false, true) if !never(&self) => self,
             _ => self.max(other),
         }
     }

@@ -41,6 +41,8 @@ const FAULTS_UNTIL: Timestamp = Timestamp(4 * 3_600_000);
 /// What is still open then is cancelled: some policies leave a job waiting for ever, and their check warns of it. No period of a budget begins or ends
 /// then: what was said before would not hold any more.
 const CANCEL_AT: Timestamp = Timestamp(72 * 3_600_000 + 1_800_000);
+/// Who waits for what still runs is judged by then at the latest.
+const JUDGED_BY: Timestamp = Timestamp(CANCEL_AT.0 + 12 * 3_600_000);
 /// Everything must be over by then.
 const OVER_BY: Timestamp = Timestamp(96 * 3_600_000);
 const COMPARE_EVERY: Span = Span::mins(5);
@@ -117,6 +119,8 @@ pub(super) struct Harness {
     list: Option<(Timestamp, Listing)>,
     resumed: bool,
     cancelled_all: bool,
+    /// When what is still open is judged, and cancelled.
+    cancel_at: Timestamp,
     hung: u64,
     report: SweepReport,
 }
@@ -191,6 +195,7 @@ impl Harness {
             list: None,
             resumed: false,
             cancelled_all: false,
+            cancel_at: CANCEL_AT,
             hung: 0,
             report,
         }
@@ -239,9 +244,9 @@ impl Harness {
             self.engine.poll_timeout(),
             self.open().then_some(self.compare_at),
             self.list.as_ref().map(|(at, _)| *at),
-            (!self.cancelled_all).then_some(CANCEL_AT),
+            (!self.cancelled_all).then_some(self.cancel_at),
         ];
-        let due = next.into_iter().flatten().min().unwrap_or(CANCEL_AT);
+        let due = next.into_iter().flatten().min().unwrap_or(self.cancel_at);
         self.now = self.now.max(due);
         self.step_clock();
         for effect in self.effects.arrived(self.now) {
@@ -314,21 +319,25 @@ impl Harness {
     }
 
     fn cancel_all(&mut self, events: &mut Vec<Event>) {
-        if self.cancelled_all || self.now < CANCEL_AT {
+        if self.cancelled_all || self.now < self.cancel_at {
+            return;
+        }
+        // What daily budgets have put off may run only now, and others wait for it: then they are judged later, but not for ever.
+        if reasons::goes_on(self.engine.state()) && self.cancel_at < JUDGED_BY {
+            self.cancel_at = self.cancel_at + Span::mins(60);
             return;
         }
         self.cancelled_all = true;
         let state = self.engine.state();
         self.report.starved += state.open_jobs() as u64;
-        // What daily budgets have put off may run only now, and others wait for it.
-        let goes_on = reasons::goes_on(state);
-        let kept = reasons::keeps_by_right(&self.engine);
+        let kept = reasons::kept_by_right(&self.engine);
         for id in state.open_job_ids() {
             if let Some((job, spec)) = state.job(id) {
-                if job.service.is_none() && !goes_on {
+                if job.service.is_none() && !reasons::holds_places(job) {
                     let reason = self.engine.why(id);
                     self.report.tally.starved(reason);
-                    if !(kept && matches!(reason, Some(Reason::WaitingForQuota { .. }))) {
+                    let for_quota = matches!(reason, Some(Reason::WaitingForQuota { .. }));
+                    if !(for_quota && reasons::lacks_what_is_kept(state, id, &kept)) {
                         self.checks.starved(id, reason, self.now);
                     }
                 }

@@ -273,7 +273,8 @@ fn goes_before(pair: &Pair<'_>, state: &State) -> MilliGpu {
     };
     let priority = |job: &Job| state.policy().and_then(|p| p.tiers.get(job.tier.index())).map(|tier| tier.priority);
     let before = |job: &&Job| {
-        let one = rule(state, job).is_some_and(|rule| rule.quota == pair.theirs.quota);
+        let there = |rule: &QueueRule| victim.pool.is_some_and(|pool| rule.pools.contains(&pool));
+        let one = rule(state, job).is_some_and(|rule| rule.quota == pair.theirs.quota && there(rule));
         let first = priority(job) > priority(victim) || job.tier == victim.tier && by_number(job);
         matches!(job.phase, Phase::Queued) && one && first
     };

@@ -4,11 +4,15 @@
 
 use forebay_engine::engine::Engine;
 use forebay_kernel::event::LaunchError;
-use forebay_kernel::ids::{JobId, OfferingId, PoolId, QueueId};
+use forebay_kernel::ids::{JobId, OfferingId, PoolId, QueueId, QuotaId};
 use forebay_kernel::job::Level;
 use forebay_kernel::reason::{Bound, Reason, TenantBound};
 use forebay_kernel::state::State;
+use forebay_kernel::state::jobs::Job;
 use forebay_kernel::units::{MilliGpu, Rate, Span, Timestamp};
+
+use super::budgets::lineage;
+use super::promises::rule;
 
 /// One of each.
 pub(super) const SAMPLES: [Reason; 58] = [
@@ -171,22 +175,45 @@ pub(super) fn may_wait_for_ever(reason: Reason, now: Timestamp) -> bool {
 /// A run or a boot of a workload is over by then.
 const LONGEST: Span = Span::mins(120);
 
+/// Whether a job has places: it does not wait.
+pub(super) fn holds_places(row: &Job) -> bool {
+    !row.places.is_empty()
+}
+
 /// Whether anything that began lately still goes on, so that others may wait for it by right: a run, or one that has its nodes booked.
 pub(super) fn goes_on(state: &State) -> bool {
     let runs = |id: JobId| {
         let row = state.job(id).map(|(row, _)| row);
-        row.is_some_and(|row| row.service.is_none() && state.now().since(row.since) < LONGEST && !row.places.is_empty())
+        row.is_some_and(|row| row.service.is_none() && state.now().since(row.since) < LONGEST && holds_places(row))
     };
     state.open_job_ids().any(runs)
 }
 
 /// Whether a job keeps quota or money that others gave up for it, and waits for what its policy or the market may never have. Whom that keeps from its
 /// quota could not go anywhere with it: else it would have been given up.
-pub(super) fn keeps_by_right(engine: &Engine) -> bool {
+///
+/// In which pools that is, and in which trees of quota, by their roots.
+pub(super) fn kept_by_right(engine: &Engine) -> Vec<(PoolId, QuotaId)> {
     let state = engine.state();
-    let keeps = |id: &JobId| state.job(*id).is_some_and(|(row, _)| row.kept.is_some());
-    let by_right = |id: JobId| engine.why(id).is_some_and(|reason| may_wait_for_ever(reason, state.now()));
-    state.open_job_ids().filter(keeps).any(by_right)
+    let keeps = |id: JobId| {
+        let (row, _) = state.job(id)?;
+        let kept = row.kept?;
+        let by_right = engine.why(id).is_some_and(|reason| may_wait_for_ever(reason, state.now()));
+        root(state, row).filter(|_| by_right).map(|root| (kept.pool, root))
+    };
+    state.open_job_ids().filter_map(keeps).collect()
+}
+
+/// Whether a job waits for quota that is kept by right in one of its queue's pools.
+pub(super) fn lacks_what_is_kept(state: &State, id: JobId, kept: &[(PoolId, QuotaId)]) -> bool {
+    let Some((row, _)) = state.job(id) else { return false };
+    let (rule, root) = (rule(state, row), root(state, row));
+    kept.iter().any(|(pool, at)| Some(*at) == root && rule.is_some_and(|rule| rule.pools.contains(pool)))
+}
+
+/// The uppermost node of the quota tree above the queue of a job.
+fn root(state: &State, row: &Job) -> Option<QuotaId> {
+    lineage(row.queue, state.policy()?, state).last()
 }
 
 #[cfg(test)]

@@ -309,7 +309,8 @@ impl State {
     /// Edits the removed budgets that count the runs of a queue below these nodes.
     fn edit_removed(&mut self, queue: QueueId, above: &[QuotaId], change: impl Fn(&mut BudgetAccount)) {
         let now = self.now;
-        let counts = |row: &RemovedBudget| !row.is_over(now) && row.counts(queue, above);
+        // The calendar is asked last, and of few.
+        let counts = |row: &RemovedBudget| row.counts(queue, above) && !row.is_over(now);
         // Nothing is copied for a queue that none of them counts.
         if self.budgets.removed.values().any(counts) {
             let removed = Arc::make_mut(&mut self.budgets.removed);
@@ -440,22 +441,27 @@ impl State {
     fn counted_under(&self, policy: &Policy, mut removed: RemovedBudgets) -> RemovedBudgets {
         let nodes = policy.quotas.iter().enumerate();
         let nodes: BTreeMap<&str, QuotaId> = nodes.map(|(at, q)| (q.name.as_str(), QuotaId(at as u16))).collect();
+        let below = self.queues_below();
         for ((path, _), row) in &mut removed {
             (row.account.started, row.account.booked) = (Rate(0), Rate(0));
             if let Some(quota) = nodes.get(path.as_str()) {
                 row.runs = RunsCounted::Below(*quota);
             } else if let RunsCounted::Below(quota) = row.runs {
-                row.runs = RunsCounted::Of(self.queues_below(quota));
+                row.runs = RunsCounted::Of(below.get(&quota).cloned().unwrap_or_default());
             }
         }
         removed
     }
 
-    /// The queues whose work counts at a node of the policy in force, sorted.
-    fn queues_below(&self, quota: QuotaId) -> Vec<QueueId> {
-        let below = |at: QuotaId| self.lineage(at).any(|at| at == quota);
-        let queues = self.queues.iter().filter(|(_, queue)| queue.rule.as_ref().is_some_and(|rule| below(rule.quota)));
-        queues.map(|(id, _)| id).collect()
+    /// The queues whose work counts at each node of the policy in force, sorted.
+    fn queues_below(&self) -> BTreeMap<QuotaId, Vec<QueueId>> {
+        let mut below: BTreeMap<QuotaId, Vec<QueueId>> = BTreeMap::new();
+        for (id, queue) in self.queues.iter() {
+            for at in queue.rule.iter().flat_map(|rule| self.lineage(rule.quota)) {
+                below.entry(at).or_default().push(id);
+            }
+        }
+        below
     }
 
     /// Counts what all jobs with places cost, from nothing.

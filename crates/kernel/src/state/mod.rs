@@ -380,12 +380,8 @@ impl State {
     }
 
     /// What the start target of a queue means to a job that arrived then.
-    pub(crate) fn start_target(
-        &self,
-        queue: QueueId,
-        arrival: Timestamp,
-        spec: &JobSpec,
-    ) -> Option<jobs::JobStartTarget> {
+    #[must_use]
+    pub fn start_target(&self, queue: QueueId, arrival: Timestamp, spec: &JobSpec) -> Option<jobs::JobStartTarget> {
         let rule = self.queues[queue].rule.as_ref()?;
         let target = rule.start?;
         // Milli-GPUs x milliseconds of work fit 128 bits with the wait for each of their hours.

@@ -70,10 +70,11 @@ impl Check<'_> {
         }
         let (mut nodes, mut gpus, mut spend) = (0_u64, 0_u64, 0_u64);
         for ((_, pool), stock) in self.filled.pools.iter().flatten().zip(stock) {
-            let floor = floor(pool);
-            nodes += u64::from(floor);
-            gpus = gpus.saturating_add(stock.fewest_gpus(floor));
-            spend = spend.saturating_add(stock.least_spend(floor).0);
+            nodes += u64::from(floor(pool));
+            // Schedules of two pools may never overlap.
+            let always = always(pool);
+            gpus = gpus.saturating_add(stock.fewest_gpus(always));
+            spend = spend.saturating_add(stock.least_spend(always).0);
         }
         let limits = self.filled.limits.unwrap_or_default();
         if let Some(bound) = limits.nodes.filter(|n| u64::from(*n) < nodes) {
@@ -307,6 +308,17 @@ impl Check<'_> {
                     self.at(&["pools", names[at], "spot", "maxPrice"], what, remedy);
                 }
             }
+        }
+    }
+}
+
+/// The nodes that a pool keeps ready at all times.
+fn always(pool: &WrittenPool) -> u32 {
+    match &pool.keep_ready {
+        None => 0,
+        Some(KeepReady::Always(nodes)) => *nodes,
+        Some(KeepReady::Scheduled(lines)) => {
+            lines.iter().filter(|line| line.when.is_none()).map(|line| line.nodes).max().unwrap_or(0)
         }
     }
 }
