@@ -13,6 +13,7 @@ use super::histogram::Histogram;
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::event::{Event, LaunchError};
 use forebay_kernel::ids::{PoolId, PurchaseId};
+use forebay_kernel::policy::Pool;
 use forebay_kernel::state::State;
 use forebay_kernel::state::nodes::NodePhase;
 use forebay_kernel::units::Timestamp;
@@ -80,9 +81,9 @@ impl CloudAnswers {
     pub fn launches(&self, state: &State) -> Family {
         let mut sold: BTreeSet<(&str, CapacityType)> = BTreeSet::new();
         if let Some(policy) = state.policy() {
-            // Who would be counted in another pool's series, or has no place among them any more, has none that stays at 0.
+            // No zeros for a pool whose launches would count in `other`: they would stay at 0.
             let room = MOST_POOLS.saturating_sub(self.launches.len());
-            let has = |pool: &&forebay_kernel::policy::Pool| self.launches.contains_key(&pool.name);
+            let has = |pool: &&Pool| self.launches.contains_key(&pool.name);
             let known = policy.pools.iter().filter(has);
             for pool in known.chain(policy.pools.iter().filter(|pool| !has(pool)).take(room)) {
                 let offers = pool.offerings.iter().filter_map(|&offer| policy.offerings.get(offer as usize));

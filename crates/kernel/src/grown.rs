@@ -505,22 +505,8 @@ mod tests {
     }
 
     fn offering() -> Offering {
-        Offering {
-            instance_type: "large".into(),
-            zone: "a".into(),
-            capacity: CapacityType::Spot,
-            gpus: 8,
-            gpu_mem: Mib(40_960),
-            models: Vec::new(),
-            cpu: MilliCpu(96_000),
-            mem: Mib(1_000_000),
-            price: Rate(1),
-            max_price: Rate(1),
-            on_demand: Rate(1),
-            boot: crate::units::Span::ZERO,
-            nvlink: 0,
-            numa: 0,
-        }
+        let (cpu, mem) = (MilliCpu(96_000), Mib(1_000_000));
+        Offering { gpus: 8, cpu, mem, boot: Span::ZERO, ..crate::making::offering("large") }
     }
 
     fn batch(events: Vec<Event>) -> Batch {

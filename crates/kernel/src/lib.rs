@@ -42,6 +42,8 @@ pub mod job;
 pub mod journal;
 pub mod layouts;
 pub mod machine;
+#[cfg(test)]
+mod making;
 pub mod outbox;
 pub mod policy;
 pub mod reason;

@@ -50,7 +50,8 @@ impl DeathNote {
     }
 }
 
-fn alive(state: &State, job: JobId, attempt: Attempt) -> Option<&Job> {
+/// A run that is not over.
+pub(super) fn alive(state: &State, job: JobId, attempt: Attempt) -> Option<&Job> {
     state.job(job).map(|(row, _)| row).filter(|row| row.attempt == attempt && row.alive())
 }
 

@@ -25,6 +25,7 @@ use forebay_kernel::units::Timestamp;
 
 use super::budgets::each;
 use super::checks::open_jobs;
+use super::deaths::alive;
 
 /// What an event means for work that may be lost, judged before it is applied.
 #[derive(Clone, Copy, Debug)]
@@ -62,26 +63,22 @@ impl WorkNote {
     pub fn of(event: &Event, state: &State) -> Option<WorkNote> {
         match event {
             Event::RunStarted { job, attempt } => {
-                let row = current(state, *job, *attempt)?;
+                let row = alive(state, *job, *attempt)?;
                 let begins = row.phase == Phase::Starting && row.service.is_none();
                 begins.then_some(WorkNote::Begins(*job, *attempt))
             }
             Event::RunCheckpointed { job, attempt, progress }
             | Event::RunStopped { job, attempt, progress: Some(progress) } => {
-                (*progress > current(state, *job, *attempt)?.progress).then_some(WorkNote::Saved(*job))
+                (*progress > alive(state, *job, *attempt)?.progress).then_some(WorkNote::Saved(*job))
             }
             Event::RunIdle { job, attempt, idle } => {
-                let row = current(state, *job, *attempt)?;
+                let row = alive(state, *job, *attempt)?;
                 let more = row.share.over(*idle - row.idle_seen).0;
                 (row.phase == Phase::Running).then_some(WorkNote::Idle(*job, more))
             }
             _ => None,
         }
     }
-}
-
-fn current(state: &State, job: JobId, attempt: Attempt) -> Option<&Job> {
-    state.job(job).map(|(row, _)| row).filter(|row| row.attempt == attempt && row.alive())
 }
 
 impl LostWork {
@@ -99,7 +96,7 @@ impl LostWork {
         if state.billing().is_some_and(|billing| billing.began().at == Timestamp(0)) {
             self.compare(charges, state);
         }
-        self.runs.retain(|id, work| current(state, *id, work.attempt).is_some());
+        self.runs.retain(|id, work| alive(state, *id, work.attempt).is_some());
         self.shares(state);
     }
 
@@ -127,7 +124,7 @@ impl LostWork {
         }
         let at = state.now().0;
         for (job, work) in &self.runs {
-            if current(state, *job, work.attempt).is_some() {
+            if alive(state, *job, work.attempt).is_some() {
                 continue;
             }
             let lost = if is_done(state, *job) { 0 } else { work.unsaved };

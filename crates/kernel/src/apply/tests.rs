@@ -1,6 +1,5 @@
 //! Records whose meaning shows only in what comes before them: brakes and policies under start targets, and reclaims that are announced twice.
 
-use crate::catalog::{CapacityType, Offering};
 use crate::decision::{Decision, StopCause};
 use crate::effect::{Terms, WorkerPlace};
 use crate::event::{Event, EventOutcome, Tick};
@@ -8,15 +7,15 @@ use crate::ids::{Attempt, JobId, OfferingId, PoolId, PurchaseId};
 use crate::job::{Gang, JobSpec, Service, WorkerAsk};
 use crate::journal::APPLY_VERSION;
 use crate::machine::StateMachine;
+use crate::making::offering;
 use crate::policy::{Policy, Pool, QueueRule, QuotaNode, StartTarget, Tier, WhenLate};
 use crate::state::brakes::Brake;
 use crate::state::index::Index;
 use crate::state::jobs::{Job, Phase};
-use crate::units::{Mib, MilliCpu, Rate, Span, Timestamp};
+use crate::units::{Span, Timestamp};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec;
-use alloc::vec::Vec;
 
 const JOB: JobId = JobId(0);
 
@@ -26,22 +25,6 @@ fn minute(minutes: u64) -> Timestamp {
 
 /// A queue whose jobs are to start within so many minutes, and a node with two GPUs to be bought for them.
 fn policy(start: Option<(u64, WhenLate)>) -> Policy {
-    let offering = Offering {
-        instance_type: "small".into(),
-        zone: "a".into(),
-        capacity: CapacityType::Spot,
-        gpus: 2,
-        gpu_mem: Mib(40_960),
-        models: Vec::new(),
-        cpu: MilliCpu(16_000),
-        mem: Mib(131_072),
-        price: Rate(1),
-        max_price: Rate(1),
-        on_demand: Rate(1),
-        boot: Span::mins(1),
-        nvlink: 0,
-        numa: 0,
-    };
     let start = start.map(|(minutes, when_late)| StartTarget { within: Span::mins(minutes), when_late });
     let rule = QueueRule { pools: vec![PoolId(0)], start, ..QueueRule::default() };
     Policy {
@@ -49,7 +32,7 @@ fn policy(start: Option<(u64, WhenLate)>) -> Policy {
         quotas: vec![QuotaNode::default()],
         queues: [(String::from("team/q"), rule)].into(),
         pools: vec![Pool { name: "main".into(), offerings: vec![0], ..Pool::default() }],
-        offerings: vec![offering],
+        offerings: vec![offering("small")],
         ..Policy::default()
     }
 }

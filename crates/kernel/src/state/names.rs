@@ -6,7 +6,8 @@ use super::{Class, Queue, Shape, State};
 use crate::catalog::{CapacityType, Offering};
 use crate::ids::{BatchId, ClassId, JobId, ModelId, OfferingId, PoolId, QueueId, RackId};
 use crate::job::{Gang, WorkerAsk};
-use crate::policy::{Policy, QueueRule, Undeclared};
+use crate::policy::{Policy, QueueRule, Undeclared, WhenLate};
+use crate::state::jobs::{Job, JobStartTarget, Phase};
 use crate::state::nodes::{OfferingRow, WIDE_OPEN};
 use crate::state::owned::OwnedShape;
 use crate::state::pools::PoolMoves;
@@ -216,36 +217,35 @@ impl State {
         self.capacity_epoch += 1;
     }
 
-    /// Start targets count from the policy in force; what was promised under another one is forgotten. Where who is late is rejected, a job has
-    /// the whole of a new target from now on, the whole of a shorter one as far as it had that long, and what the end of a brake has given it. Up
-    /// to version 4 all targets counted from its arrival.
+    /// Start targets are those of the policy in force; what was promised under another one is forgotten.
     fn renew_patience(&mut self) {
-        use super::jobs::Phase;
-        use crate::policy::WhenLate;
         let open: Vec<_> = self.index.open_jobs.iter().copied().collect();
         for id in open {
             let job = &self.jobs[id];
-            let mut start_target = if job.first_start.is_none() {
-                self.start_target(job.queue, job.arrival, &self.specs[job.id])
-            } else {
-                None
-            };
-            let rejects = |target: &super::jobs::JobStartTarget| target.when_late == WhenLate::Reject;
-            if let Some(target) = start_target.as_mut().filter(|target| self.apply_version >= 5 && rejects(target)) {
-                if job.service.is_some() {
-                    // A replica that is late is not replaced by another that is.
-                    target.when_late = WhenLate::Wait;
-                } else {
-                    let whole = self.now + target.by.since(job.arrival);
-                    // For one that no policy let start until now, the target is new.
-                    let before = job.start_target.filter(|before| rejects(before) && job.phase != Phase::Held);
-                    target.by = before.map_or(whole, |before| target.by.max(before.by.min(whole)));
-                }
-            }
+            let waits = job.first_start.is_none();
+            let target = waits.then(|| self.start_target(job.queue, job.arrival, &self.specs[job.id])).flatten();
+            let start_target = target.map(|target| self.target_anew(job, target));
             if start_target.is_some() || job.start_target.is_some() {
                 self.edit_job(id, |row| row.start_target = start_target);
             }
         }
+    }
+
+    /// The target of a job that waits, which would count from its arrival. Where who is late is rejected, a job has the whole of a new one from now
+    /// on, the whole of a shorter one as far as it had that long, and what the end of a brake has given it. Up to version 4 all counted from the arrival.
+    fn target_anew(&self, job: &Job, target: JobStartTarget) -> JobStartTarget {
+        let rejects = |target: &JobStartTarget| target.when_late == WhenLate::Reject;
+        if self.apply_version < 5 || !rejects(&target) {
+            return target;
+        }
+        if job.service.is_some() {
+            // A replica that is late is not replaced by another that is.
+            return JobStartTarget { when_late: WhenLate::Wait, ..target };
+        }
+        let whole = self.now + target.by.since(job.arrival);
+        // For one that no policy let start until now, the target is new.
+        let before = job.start_target.filter(|before| rejects(before) && job.phase != Phase::Held);
+        JobStartTarget { by: before.map_or(whole, |before| target.by.max(before.by.min(whole))), ..target }
     }
 
     /// Claims and runs follow their pool; those of a pool that is gone count in the first one.

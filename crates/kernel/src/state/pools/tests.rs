@@ -1,7 +1,6 @@
 //! Pools that a new policy has under another name, or has no longer.
 
 use crate::audit;
-use crate::catalog::{CapacityType, Offering};
 use crate::decision::Decision;
 use crate::effect::{Terms, WorkerPlace};
 use crate::event::{Event, EventOutcome, GoneWhy, Tick};
@@ -9,11 +8,12 @@ use crate::ids::{Attempt, JobId, PoolId, PurchaseId, QuotaId};
 use crate::job::{Gang, JobSpec, WorkerAsk};
 use crate::journal::APPLY_VERSION;
 use crate::machine::StateMachine;
+use crate::making::offering;
 use crate::policy::{Ceiling, Drain, Policy, Pool, QueueRule, QuotaLimit, QuotaNode, Tier};
 use crate::state::brakes::Brake;
 use crate::state::owned::{OwnedNode, OwnedPool, OwnedShape};
 use crate::state::reservations::Reservation;
-use crate::units::{Mib, MilliCpu, MilliGpu, Rate, Span};
+use crate::units::{MilliGpu, Rate, Span};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -22,25 +22,6 @@ use alloc::vec::Vec;
 
 /// The queue of all jobs: it owns one GPU of the first pool, and borrows the others.
 const TEAM: QuotaId = QuotaId(1);
-
-fn offering(instance_type: &str) -> Offering {
-    Offering {
-        instance_type: instance_type.into(),
-        zone: "a".into(),
-        capacity: CapacityType::Spot,
-        gpus: 2,
-        gpu_mem: Mib(40_960),
-        models: Vec::new(),
-        cpu: MilliCpu(16_000),
-        mem: Mib(131_072),
-        price: Rate(1),
-        max_price: Rate(1),
-        on_demand: Rate(1),
-        boot: Span::mins(1),
-        nvlink: 0,
-        numa: 0,
-    }
-}
 
 /// `first=small second=large,small`: pools with what they offer. Each has a ceiling and a floor, and the queue uses all of them.
 fn policy(pools: &str) -> Policy {
