@@ -39,6 +39,7 @@ mod rules;
 mod stages;
 mod why;
 
+pub use rules::asked::{least_added, least_rate};
 pub use rules::reservations::{KeptRoom, kept_from};
 
 #[cfg(test)]

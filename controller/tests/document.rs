@@ -257,7 +257,7 @@ fn a_ceiling_says_what_is_kept_for_another_job() {
     let planned = plan(load_under(&document, policy));
     let small = planned.pending.iter().find(|p| p.job == "small").expect("it waits");
     assert_eq!(small.reason, "Ceiling", "{}", small.message);
-    assert!(small.message.contains("kept for job-1, which is before it"), "{}", small.message);
+    assert!(small.message.contains("kept for `big`, which is before it"), "{}", small.message);
     assert_eq!((&small.figures["kept_for"], &small.figures["kept_gpus"]), (&json!("job-1"), &json!(15)));
 }
 
@@ -375,7 +375,7 @@ fn a_lack_says_its_figures() {
         json!([{ "queue": "q", "tier": "normal", "borrows": false, "gpus": 3, "jobs": 1 }])
     );
     assert!(
-        waits.message.contains("1 of 1 nodes in use in pool `main`; the largest holder of GPUs is `q` (normal): 3"),
+        waits.message.contains("1 of 1 nodes in use in pool `main`, nodes for all of it add at least 1; the largest holder of GPUs is `q` (normal): 3"),
         "{}",
         waits.message
     );

@@ -12,6 +12,7 @@
 //! Never: makes a decision, or knows a stage. A test in `lib.rs` holds that.
 
 pub(crate) mod allowances;
+pub(crate) mod asked;
 pub(crate) mod batch;
 pub(crate) mod budget;
 pub(crate) mod capacity;

@@ -5,7 +5,7 @@
 use super::launch::LaunchOption;
 use super::{allowances, batch, demand, launch, order, quota, settings, start_targets, supply};
 use crate::effect::WorkerPlace;
-use crate::ids::{ClassId, JobId, NodeId, PoolId};
+use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId};
 use crate::policy::Buys;
 use crate::reason::Reason;
 use crate::state::index::OrderKey;
@@ -182,6 +182,20 @@ pub struct KeptRoom {
     pub job: JobId,
     /// What of it no node holds yet.
     pub held: Held,
+}
+
+/// Whether a gang has places for all of it where nodes are given back for it: in the room that is kept, and on the nodes that are reserved for it beside.
+pub(crate) fn holds_gang(state: &State, pool: PoolId, reservation: &Reservation) -> bool {
+    let job = reservation.job;
+    let shape = &state.classes[state.jobs[job].class].shape;
+    let units = |id: OfferingId, count: u32| {
+        let gpus = state.offerings[id.index()].offer.gpus;
+        launch::units_a_node(state, shape, pool, id, gpus).saturating_mul(count)
+    };
+    let bought = reservation.room.iter().map(|(id, count)| units(*id, *count));
+    let own = state.index.reserved_for(job).into_iter().filter(|id| reservation.nodes.binary_search(id).is_err());
+    let beside = own.filter_map(|id| state.nodes.get(&id)).map(|node| units(node.offering, 1));
+    bought.chain(beside).fold(0, u32::saturating_add) >= shape.gang.fewest()
 }
 
 /// What room is kept from one who asks, by pool. The asker is a job of the state.

@@ -354,6 +354,14 @@ fn answered_by(state: &State, id: OfferingId) -> Option<Timestamp> {
     Some(last + state.lifecycle().launch_retry)
 }
 
+/// Since when all that may be bought for a class in a pool has been refused: something else was had before. `None`: of something the last launch went well, or
+/// nothing of it may be bought.
+pub(crate) fn refused_since(state: &State, class: ClassId, pool: PoolId) -> Option<Timestamp> {
+    let since = |id: OfferingId| state.offerings[id.index()].refused_since();
+    let all: Option<Vec<Timestamp>> = bought(state, class, pool).into_iter().map(since).collect();
+    all?.into_iter().max()
+}
+
 /// Offerings of a pool that may be bought for a class, whatever is known of their stock.
 pub(crate) fn bought(state: &State, class: ClassId, pool: PoolId) -> Vec<OfferingId> {
     let shape = &state.classes[class].shape;

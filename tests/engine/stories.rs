@@ -203,6 +203,7 @@ stories! {
     needless_boot_of_one_of_many
     needless_boot_under_a_floor
     no_sharing_pool
+    nobody_is_stopped_again_for_stock_that_refuses
     nobody_takes_what_a_gang_waits_for
     node_lost_under_a_gang
     numa_group_kept_whole

@@ -4,7 +4,7 @@
 //! Never: decides, or walks all jobs for one that is shown; who holds what is counted once for a list.
 
 use super::write::dollars;
-use forebay_engine::kept_from;
+use forebay_engine::{kept_from, least_added, least_rate};
 use forebay_kernel::catalog::{CapacityType, Offering};
 use forebay_kernel::ids::{ClassId, JobId, OfferingId, PoolId, QuotaId};
 use forebay_kernel::job::{Gang, WorkerAsk};
@@ -141,32 +141,15 @@ impl<'a> Asker<'a> {
         number(self.gang().map_or(0, |gang| gang.gpu_share().0))
     }
 
-    /// A ceiling that is reached: its limit, what is held against it, and by whom.
+    /// A ceiling that leaves no room: its limit, what is held against it, what the job adds at the least, and who holds it.
     #[must_use]
     pub fn ceiling(self, bound: Bound, holders: Option<&mut Holders>) -> LackFigures {
-        let over_all = self.state.policy().map(|p| p.limits).unwrap_or_default();
-        let mut found: Option<(Option<PoolId>, Value, Value, bool)> = None;
-        if bound.is_of_pool() {
-            for pool in self.pools() {
-                let held = self.state.totals().pools.get(pool.index()).copied().unwrap_or_default();
-                let ceiling = self.pool(pool).map(|p| p.ceiling).unwrap_or_default();
-                if let Some((limit, used, full)) = against(bound, &ceiling, held) {
-                    // The fullest is the one that is in the way.
-                    if found.as_ref().is_none_or(|(.., was)| full && !was) {
-                        found = Some((Some(pool), limit, used, full));
-                    }
-                }
-            }
-        }
-        if found.is_none() {
-            let held = self.state.totals().all;
-            found = against(bound, &over_all, held).map(|(limit, used, full)| (None, limit, used, full));
-        }
         let mut lack = LackFigures::default();
         lack.set("bound", json!(bound.as_str()));
         lack.set("asked_gpus", self.asked());
-        let Some((pool, limit, used, _)) = found else { return lack };
+        let Some(UsedBound { pool, limit, used, adds }) = self.used_bound(bound) else { return lack };
         let unit = unit(bound);
+        let (limit, used) = (amount(bound, limit), amount(bound, used));
         lack.sentence = format!("{used} of {limit} {} in use", spoken(bound));
         lack.set(&format!("limit_{unit}"), limit);
         lack.set(&format!("used_{unit}"), used);
@@ -174,9 +157,35 @@ impl<'a> Asker<'a> {
             lack.sentence.push_str(&format!(" in pool `{name}`"));
             lack.set("pool", json!(name));
         }
+        if let Some(adds) = adds.map(|adds| amount(bound, adds)) {
+            lack.sentence.push_str(&format!(", nodes for all of it add at least {adds}"));
+            lack.set(&format!("adds_{unit}"), adds);
+        }
         self.kept(&mut lack, bound, pool);
         self.held_by(&mut lack, pool, None, holders);
         lack
+    }
+
+    /// The ceiling of this kind that is in the way: over all pools, or of its queue's pools the first that has no room for what the job adds there, else
+    /// the one with the least room. `None`: the policy has none.
+    fn used_bound(self, bound: Bound) -> Option<UsedBound> {
+        if !bound.is_of_pool() {
+            let limit = limit(bound, &self.state.policy()?.limits)?;
+            let used = counted_against(bound, self.state.totals().all);
+            let adds = self.pools().filter_map(|pool| self.adds(bound, pool)).min();
+            return Some(UsedBound { pool: None, limit, used, adds });
+        }
+        let of_pool = |pool: PoolId| {
+            let limit = limit(bound, &self.pool(pool)?.ceiling)?;
+            let used = counted_against(bound, self.state.totals().pools.get(pool.index()).copied().unwrap_or_default());
+            Some(UsedBound { pool: Some(pool), limit, used, adds: self.adds(bound, pool) })
+        };
+        self.pools().filter_map(of_pool).min_by_key(|found| (!found.is_over(), found.limit.saturating_sub(found.used)))
+    }
+
+    /// What the job adds against a bound at the least, where it is bought for in this pool.
+    fn adds(self, bound: Bound, pool: PoolId) -> Option<u64> {
+        least_added(self.state, self.job, pool, |held| counted_against(bound, held))
     }
 
     /// What of a ceiling is kept for other jobs, which are to start first.
@@ -186,11 +195,21 @@ impl<'a> Asker<'a> {
             kept = kept.plus(room.held);
             first = first.or(Some(room.job));
         }
+        let kept = counted_against(bound, kept);
+        let Some(job) = first.filter(|_| kept > 0) else { return };
         let amount = amount(bound, kept);
-        let Some(job) = first.filter(|_| amount.as_f64() > Some(0.0)) else { return };
-        lack.sentence.push_str(&format!(", and {amount} kept for {job}, which is before it"));
+        lack.sentence.push_str(&format!(", and {amount} kept for {}, which is before it", self.known_as(job)));
         lack.set(&format!("kept_{}", unit(bound)), amount);
         lack.set("kept_for", json!(job.to_string()));
+    }
+
+    /// Another job: by its subject to its own tenant, else by its number.
+    #[must_use]
+    pub fn known_as(self, other: JobId) -> String {
+        let tenant = |job| self.state.job(job).map(|(_, spec)| spec.tenant.as_str());
+        let subject = self.state.job(other).map(|(_, spec)| spec.subject.as_str());
+        let own = subject.filter(|_| tenant(other) == tenant(self.job));
+        own.map_or_else(|| other.to_string(), |subject| format!("`{subject}`"))
     }
 
     fn held_by(
@@ -278,6 +297,12 @@ impl<'a> Asker<'a> {
         let name = self.whose_budget(&mut lack, id, account);
         lack.sentence =
             format!("`{name}` has spent {spent:.2} of {amount:.2} USD, and what runs costs {running:.2} USD/h");
+        if let Some(asked) = least_rate(self.state, self.job) {
+            lack.runs_end_first = account.started + account.booked + asked > Rate(account.budget.amount);
+            let asked = dollars(asked.0);
+            lack.sentence.push_str(&format!(", it asks at least {asked:.2} USD/h"));
+            lack.set("asked_usd_per_hour", json!(asked));
+        }
         lack.set("limit_usd", json!(amount));
         lack.set("spent_usd", json!(spent));
         lack.set("running_usd_per_hour", json!(running));
@@ -385,34 +410,53 @@ impl<'a> Asker<'a> {
         lack
     }
 
-    /// Every ceiling that bounds the job, for one that would break one with nothing else running.
+    /// Every ceiling that bounds the job, for one that would break one with nothing else running, and which are too low for it.
     #[must_use]
     pub fn ceilings(self) -> LackFigures {
         let mut lack = LackFigures::default();
         lack.set("asked_gpus", self.asked());
-        let mut limits = Vec::new();
-        let mut add = |pool: Option<&str>, ceiling: &Ceiling| {
-            let bounds = if pool.is_some() { POOL_BOUNDS } else { ALL_BOUNDS };
-            for bound in bounds {
-                if let Some((limit, _, _)) = against(bound, ceiling, Held::default()) {
-                    let mut row = Map::new();
-                    row.insert("bound".to_owned(), json!(bound.as_str()));
-                    row.insert("pool".to_owned(), json!(pool));
-                    row.insert(format!("limit_{}", unit(bound)), limit);
-                    limits.push(Value::Object(row));
+        let (mut limits, mut too_low) = (Vec::new(), Vec::new());
+        let mut add = |pool: Option<PoolId>, ceiling: &Ceiling| {
+            let name = pool.and_then(|id| self.pool(id)).map(|pool| pool.name.as_str());
+            for bound in if pool.is_some() { POOL_BOUNDS } else { ALL_BOUNDS } {
+                let Some(limit) = limit(bound, ceiling) else { continue };
+                let adds = match pool {
+                    Some(pool) => self.adds(bound, pool),
+                    None => self.pools().filter_map(|pool| self.adds(bound, pool)).min(),
+                };
+                let mut row = Map::new();
+                row.insert("bound".to_owned(), json!(bound.as_str()));
+                row.insert("pool".to_owned(), json!(name));
+                row.insert(format!("limit_{}", unit(bound)), amount(bound, limit));
+                if let Some(adds) = adds {
+                    row.insert(format!("asked_{}", unit(bound)), amount(bound, adds));
+                }
+                limits.push(Value::Object(row));
+                if let Some(adds) = adds.filter(|adds| *adds > limit) {
+                    let of = name.map(|name| format!(" of pool `{name}`")).unwrap_or_default();
+                    let (adds, limit, spoken) = (amount(bound, adds), amount(bound, limit), spoken(bound));
+                    too_low.push(format!("at least {adds} {spoken}, where `{}`{of} is {limit}", bound.as_str()));
                 }
             }
         };
         if let Some(policy) = self.state.policy() {
             add(None, &policy.limits);
-            for pool in self.pools().filter_map(|id| self.pool(id)) {
-                add(Some(&pool.name), &pool.ceiling);
+            for id in self.pools() {
+                if let Some(pool) = self.pool(id) {
+                    add(Some(id), &pool.ceiling);
+                }
             }
             if let Some(amount) = self.quota.and_then(|quota| self.state.budget_amount(quota)) {
                 lack.set("budget_usd", json!(dollars(amount.0)));
             }
         }
-        lack.sentence = format!("it asks {} GPUs at once", self.asked());
+        too_low.truncate(MOST_TOO_LOW);
+        let asked = self.asked();
+        lack.sentence = if too_low.is_empty() {
+            format!("it asks {asked} GPUs at once")
+        } else {
+            format!("it asks {asked} GPUs at once: {}", too_low.join("; "))
+        };
         lack.set("limits", Value::Array(limits));
         lack
     }
@@ -535,25 +579,51 @@ impl WantedWorker {
 const ALL_BOUNDS: [Bound; 4] = [Bound::Nodes, Bound::OnDemandNodes, Bound::Gpus, Bound::Spend];
 const POOL_BOUNDS: [Bound; 4] = [Bound::PoolNodes, Bound::PoolOnDemandNodes, Bound::PoolGpus, Bound::PoolSpend];
 
-/// The limit of a bound, what is held against it, and whether that is all of it.
-fn against(bound: Bound, ceiling: &Ceiling, held: Held) -> Option<(Value, Value, bool)> {
-    let count = |limit: Option<u32>, used: u32| limit.map(|limit| (json!(limit), used >= limit));
-    let (limit, full) = match bound {
-        Bound::Nodes | Bound::PoolNodes => count(ceiling.nodes, held.nodes),
-        Bound::OnDemandNodes | Bound::PoolOnDemandNodes => count(ceiling.on_demand_nodes, held.on_demand_nodes),
-        Bound::Gpus | Bound::PoolGpus => count(ceiling.gpus, held.gpus),
-        Bound::Spend | Bound::PoolSpend => ceiling.spend.map(|limit| (json!(dollars(limit.0)), held.spend >= limit)),
-    }?;
-    Some((limit, amount(bound, held), full))
+/// Ceilings that a sentence names at most.
+const MOST_TOO_LOW: usize = 2;
+
+/// A ceiling and what counts against it: nodes, GPUs, or micro-dollars an hour.
+struct UsedBound {
+    /// `None`: over all pools.
+    pool: Option<PoolId>,
+    limit: u64,
+    used: u64,
+    /// What the job adds at the least. `None`: nothing that it may have adds any.
+    adds: Option<u64>,
 }
 
-/// What counts against a bound of what is held.
-fn amount(bound: Bound, held: Held) -> Value {
+impl UsedBound {
+    /// Whether what the job adds breaks it.
+    fn is_over(&self) -> bool {
+        self.used.saturating_add(self.adds.unwrap_or(1)) > self.limit
+    }
+}
+
+/// The limit of a bound: nodes, GPUs, or micro-dollars an hour. `None`: there is none.
+fn limit(bound: Bound, ceiling: &Ceiling) -> Option<u64> {
     match bound {
-        Bound::Nodes | Bound::PoolNodes => json!(held.nodes),
-        Bound::OnDemandNodes | Bound::PoolOnDemandNodes => json!(held.on_demand_nodes),
-        Bound::Gpus | Bound::PoolGpus => json!(held.gpus),
-        Bound::Spend | Bound::PoolSpend => json!(dollars(held.spend.0)),
+        Bound::Nodes | Bound::PoolNodes => ceiling.nodes.map(u64::from),
+        Bound::OnDemandNodes | Bound::PoolOnDemandNodes => ceiling.on_demand_nodes.map(u64::from),
+        Bound::Gpus | Bound::PoolGpus => ceiling.gpus.map(u64::from),
+        Bound::Spend | Bound::PoolSpend => ceiling.spend.map(|limit| limit.0),
+    }
+}
+
+/// What counts against a bound of what is held, as its limit is counted.
+fn counted_against(bound: Bound, held: Held) -> u64 {
+    match bound {
+        Bound::Nodes | Bound::PoolNodes => u64::from(held.nodes),
+        Bound::OnDemandNodes | Bound::PoolOnDemandNodes => u64::from(held.on_demand_nodes),
+        Bound::Gpus | Bound::PoolGpus => u64::from(held.gpus),
+        Bound::Spend | Bound::PoolSpend => held.spend.0,
+    }
+}
+
+/// As people read it: dollars where it is counted in micro-dollars.
+fn amount(bound: Bound, counted: u64) -> Value {
+    match bound {
+        Bound::Spend | Bound::PoolSpend => json!(dollars(counted)),
+        _ => json!(counted),
     }
 }
 
@@ -582,6 +652,8 @@ pub struct LackFigures {
     pub figures: Map<String, Value>,
     /// In words. Empty: nothing is known beyond the reason.
     pub sentence: String,
+    /// The clock alone will not give it: runs have to end.
+    pub runs_end_first: bool,
 }
 
 impl LackFigures {

@@ -5,6 +5,7 @@
 use super::lacks::{Asker, Holders, LackFigures};
 use forebay_kernel::ids::{JobId, PoolId, QueueId, TierId};
 use forebay_kernel::job::JobSpec;
+use forebay_kernel::policy::Buys;
 use forebay_kernel::reason::Reason;
 use forebay_kernel::state::State;
 use forebay_kernel::state::brakes::{Brake, BrakeOrder};
@@ -76,6 +77,23 @@ fn view(reason: Reason, state: &State, job: Option<JobId>, lack: LackFigures) ->
                  starts when these or runs end"
             )
         }
+        Reason::ExitCode { code } => {
+            job.and_then(|job| exit_message(code, state, job)).unwrap_or_else(|| Words { reason, named }.to_string())
+        }
+        Reason::Budget { .. } if lack.runs_end_first => {
+            "the budget of its queue has no room for it beside what runs: starts when runs of it end, or raise it"
+                .to_owned()
+        }
+        Reason::Stockout { .. } if job.is_some_and(|job| buys(state, job) == Some(Buys::Spot)) => {
+            format!("{}, and so does a tier with `buys: spot-then-on-demand`", Words { reason, named })
+        }
+        Reason::KeptForAnother { job: other, .. } => {
+            let known_as = job.and_then(|job| Asker::of(state, job)).map(|asker| asker.known_as(other));
+            let other = known_as.unwrap_or_else(|| other.to_string());
+            format!(
+                "what its queue has left is kept for {other}, which is before it: only work that states `expectedRun` and ends in time goes first"
+            )
+        }
         Reason::QueueHeld { .. } => match held_queue(state, job) {
             Some(path) => format!("`{path}` is held: `forebay release {path}` lets it go on"),
             None => reason.to_string(),
@@ -97,10 +115,41 @@ fn view(reason: Reason, state: &State, job: Option<JobId>, lack: LackFigures) ->
         figures.entry("deadline").or_insert(json!(word));
         figures.entry("deadline_s").or_insert(json!(Seconds::from(at)));
     }
-    let kept_until = if let Reason::KeptForAnother { from, .. } = reason { Some(from) } else { None };
-    let eta = reason.eta().or(kept_until).filter(|at| *at != Timestamp::NEVER);
+    let eta = match reason {
+        Reason::Budget { .. } if lack.runs_end_first => None,
+        Reason::KeptForAnother { job: other, from } if is_estimated(state, other) => Some(from),
+        Reason::KeptForAnother { .. } => {
+            figures.remove("until_s");
+            None
+        }
+        _ => reason.eta(),
+    };
+    let eta = eta.filter(|at| *at != Timestamp::NEVER);
     let eta_s = eta.map(|at| Seconds::from(at.since(state.now())));
     ReasonView { code, message, figures, eta_s }
+}
+
+/// Why an exit code ended a job: one after which it is not tried again, or as many attempts as it has.
+fn exit_message(code: i32, state: &State, job: JobId) -> Option<String> {
+    let retry = &state.job(job)?.1.retry;
+    Some(if retry.never.contains(&code) {
+        format!("exit code {code}, after which it is not tried again (`retry.never`): see its logs")
+    } else {
+        format!("exit code {code} in the last of {} attempts: see its logs, or raise `retry.attempts`", retry.attempts)
+    })
+}
+
+/// What the tier of a job buys.
+fn buys(state: &State, job: JobId) -> Option<Buys> {
+    let (row, _) = state.job(job)?;
+    state.policy()?.tiers.get(row.tier.index()).map(|tier| tier.buys)
+}
+
+/// Whether the time that something is kept for a job from rests on estimates of all runs that are to end before. A run of which nothing is known counts as one
+/// of 24 hours.
+fn is_estimated(state: &State, job: JobId) -> bool {
+    let mut of_job = state.allowances().values().filter(|kept| kept.job == job);
+    of_job.all(|kept| kept.known)
 }
 
 /// The queue, its own or one above it, whose brake holds a job.

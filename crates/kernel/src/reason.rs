@@ -90,7 +90,7 @@ pub enum Reason {
         /// Expected then.
         until: Timestamp,
     },
-    /// A ceiling is reached.
+    /// A ceiling leaves no room for it.
     Ceiling {
         /// Which.
         bound: Bound,
@@ -139,7 +139,7 @@ pub enum Reason {
         /// So many.
         workers: u32,
     },
-    /// A queue within its quota took back what this one's had borrowed.
+    /// Its queue had borrowed, and one that is within its quota, or has less of what is lent than its share, took it.
     QuotaReclaimed {
         /// The queue of the job for which.
         queue: QueueId,
@@ -171,7 +171,7 @@ pub enum Reason {
         /// For how long.
         idle: Span,
     },
-    /// It failed with this exit code and has no retries left.
+    /// It failed with this exit code, and has no retries left or none after such a code.
     ExitCode {
         /// As reported.
         code: i32,
@@ -499,15 +499,22 @@ impl fmt::Display for Reason {
                 "no offering of the queue's pools can hold one worker: ask for less, or add an instance type",
             ),
             Reason::ExceedsMaxQuota { asked, most } => {
-                write!(f, "asks {asked} GPUs, its quota with all borrowing is {most}: raise the quota or ask for less")
+                write!(f, "asks {}, its quota with all borrowing is {most}: raise the quota or ask for less", gpus(*asked))
             }
-            Reason::ExceedsCeiling => f.write_str(
-                "asks more than the ceilings or an hour of its budget allow with nothing else running: raise them",
-            ),
+            Reason::ExceedsCeiling => {
+                f.write_str("asks more than the ceilings allow with nothing else running: raise them, or ask for less")
+            }
             Reason::WaitingForQuota { asked, available } => {
-                write!(f, "asks {asked} GPUs, its queue has {available} free: starts when runs under the same quota end")
+                let asked = gpus(*asked);
+                write!(f, "asks {asked}, its queue has {available} free: starts when runs under the same quota end")
             }
-            Reason::WaitingForPreemption { victims } => write!(f, "{victims} runs are being stopped for it: starts when they have saved and gone, within their grace"),
+            Reason::WaitingForPreemption { victims: 1 } => {
+                f.write_str("a run is being stopped for it: starts when that has saved and gone, within its grace")
+            }
+            Reason::WaitingForPreemption { victims } => write!(
+                f,
+                "{victims} runs are being stopped for it: starts when they have saved and gone, within their grace"
+            ),
             Reason::StartTooLate { within } => {
                 write!(f, "it did not start within {within}: raise `start.within`, or let it wait (`whenLate`)")
             }
@@ -517,10 +524,14 @@ impl fmt::Display for Reason {
                      or raise it",
                 )
             }
-            Reason::Batched { running, .. } => write!(
-                f,
-                "{running} runs of its batch go on: it follows one of them, or starts beside them when its queue's `start.within` is near"
-            ),
+            Reason::Batched { running, until } => {
+                let runs = if *running == 1 { "run of its batch goes on: it follows it" } else { "runs of its batch go on: it follows one of them" };
+                write!(f, "{running} {runs}")?;
+                if until.is_some() {
+                    f.write_str(", or starts beside when its queue's `start.within` is near")?;
+                }
+                Ok(())
+            }
             Reason::WaitingByDesign { .. } => {
                 f.write_str(
                     "it may wait, and what it needs is expected to be free in time: a shorter `start.within` has a node bought sooner",
@@ -540,7 +551,9 @@ impl fmt::Display for Reason {
                     "those who have what is kept for it have not ended in time and may not be stopped: `maxRun` bounds them, `stoppableBy` of their tier lets them be stopped",
                 )
             }
-            Reason::QuotaReclaimed { .. } => f.write_str("its queue had borrowed, and the lender wants its quota back"),
+            Reason::QuotaReclaimed { .. } => f.write_str(
+                "its queue had borrowed, and another has the better claim to it, by its quota or by its share of what is lent",
+            ),
             Reason::Overran => f.write_str("it was let in ahead of a reservation and did not end in time"),
             Reason::Hurried => f.write_str("its deadline is near: it goes on with capacity that stays"),
             Reason::DeadlineUnreachable { .. } => {
@@ -550,12 +563,12 @@ impl fmt::Display for Reason {
             Reason::Scaled => f.write_str("its service needs fewer replicas"),
             Reason::AwaitingNodes { .. } => f.write_str("nodes for it are being bought or are booting"),
             Reason::Ceiling { bound } => {
-                write!(f, "`{}` is reached: starts when runs end, or raise it", bound.as_str())
+                write!(f, "`{}` leaves no room for it: starts when runs end, or raise it", bound.as_str())
             }
             Reason::Stockout { offering, .. } => {
                 write!(
                     f,
-                    "nothing that fits is in stock; {offering} is tried again first: more instance types, zones or `buys: spot-then-on-demand` widen the choice"
+                    "nothing that fits is in stock; {offering} is tried again first: more instance types or zones widen the choice"
                 )
             }
             Reason::Grows => {
@@ -587,7 +600,7 @@ impl fmt::Display for Reason {
             ),
             Reason::BehindInQueue { position } => write!(
                 f,
-                "number {position} of those like it that wait (same queue, same demands): starts in its turn, sooner with a higher `priority`"
+                "number {position} of those like it that wait (same queue, same demands): starts in its turn, and a higher `priority` may bring it forward"
             ),
             Reason::BackOff { .. } => f.write_str("it failed and pauses before its next attempt, as `retry.backoff` says"),
             Reason::Starting => f.write_str("its workers are being started"),
@@ -599,7 +612,10 @@ impl fmt::Display for Reason {
             Reason::StartTimeout => f.write_str("its workers did not start in time: look at its image and nodes, or raise `lifecycle.startTimeout`"),
             Reason::MaxRun { limit } => write!(f, "it ran longer than {limit}: raise `maxRun`"),
             Reason::Lingering { idle } => write!(f, "its GPUs were idle for {idle}: let it end when its work is done, or raise `lifecycle.lingerAfter`"),
-            Reason::ExitCode { code } => write!(f, "exit code {code}, no retries left: see its logs, or raise `retry.attempts`"),
+            Reason::ExitCode { code } => write!(
+                f,
+                "exit code {code}, which is not tried again: see its logs; `retry.attempts` says how often it is, and `retry.never` after which codes not"
+            ),
             Reason::Asked => f.write_str("its submitter cancelled it"),
             Reason::StartFailures { starts } => write!(
                 f,
@@ -660,6 +676,17 @@ impl fmt::Display for Reason {
             }
         }
     }
+}
+
+/// GPUs as they are counted in a sentence.
+fn gpus(asked: MilliGpu) -> impl fmt::Display {
+    struct Counted(MilliGpu);
+    impl fmt::Display for Counted {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "{} {}", self.0, if self.0 == MilliGpu::whole(1) { "GPU" } else { "GPUs" })
+        }
+    }
+    Counted(asked)
 }
 
 /// Micro-dollars as dollars and cents, rounded up: a cent too much explains a refusal, a cent too little does not.

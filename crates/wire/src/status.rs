@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(event["time"], "2026-10-26T07:33:20.007Z");
         assert_eq!(
             event["data"]["reason"],
-            json!({"code": "ExitCode", "text": "exit code 2, no retries left: see its logs, or raise `retry.attempts`", "figures": {"exit_code": 2}})
+            json!({"code": "ExitCode", "text": "exit code 2, which is not tried again: see its logs; `retry.attempts` says how often it is, and `retry.never` after which codes not", "figures": {"exit_code": 2}})
         );
         assert_eq!((&event["data"]["terminal"], &event["data"]["seq"]), (&json!(true), &json!(3)));
         let node = json!({"node": "node-4", "instance": "i-1", "instanceType": "p5.48xlarge", "capacityType": "spot"});

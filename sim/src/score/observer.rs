@@ -149,11 +149,16 @@ impl Observer {
                     | Event::ReclaimNotice { .. }
                     | Event::LaunchOutcome { .. }
                     | Event::BootFailed { .. }
+                    | Event::BrakeSet { .. }
+                    | Event::NodeReserved { .. }
+                    | Event::OwnedNodeSeen(_)
+                    | Event::OwnedNodeLeft { .. }
+                    | Event::Configured(_)
             )
         };
         let gives_back = |d: &Decision| matches!(d, Decision::Terminate { .. } | Decision::GiveUp { .. });
         if batch.events.iter().any(claims) || batch.decisions.iter().any(gives_back) {
-            // Whoever was booked on a claim that went is named nowhere in the batch.
+            // Whoever was booked on a claim that went, or where no work goes any more, is named nowhere in the batch.
             jobs.extend(&self.booked);
         }
         if batch.events.iter().any(|e| matches!(e, Event::NodeGone { .. })) {

@@ -102,10 +102,13 @@ impl Protection {
             Decision::Backfill { job, ahead_of } => _ = self.backfill.insert(*job, *ahead_of),
             Decision::Stop { job, cause, .. } => self.stop(*job, *cause, state),
             Decision::Shrink { job, cause, .. } if cause.is_for_another() => {
+                let made_way = self.made_way.get(job).copied();
                 self.stop(*job, *cause, state);
-                // It has a turn again, as if it had been stopped.
-                let turn_over = state.now() + self.turn(*job);
-                self.runs.entry(*job).and_modify(|run| run.turn_over = turn_over);
+                // For a shorter job of its queue: it has a turn again, as if it had been stopped.
+                if self.made_way.get(job).copied() != made_way {
+                    let turn_over = state.now() + self.turn(*job);
+                    self.runs.entry(*job).and_modify(|run| run.turn_over = turn_over);
+                }
             }
             Decision::Finish { job, .. } => {
                 self.runs.remove(job);

@@ -4,11 +4,12 @@
 
 use forebay_engine::engine::Engine;
 use forebay_kernel::event::LaunchError;
-use forebay_kernel::ids::{JobId, OfferingId, PoolId, QueueId, QuotaId};
+use forebay_kernel::ids::{JobId, NodeId, OfferingId, PoolId, QueueId, QuotaId};
 use forebay_kernel::job::Level;
 use forebay_kernel::reason::{Bound, Reason, TenantBound};
 use forebay_kernel::state::State;
 use forebay_kernel::state::jobs::Job;
+use forebay_kernel::state::nodes::NodePhase;
 use forebay_kernel::units::{MilliGpu, Rate, Span, Timestamp};
 
 use super::budgets::lineage;
@@ -180,8 +181,16 @@ pub(super) fn holds_places(row: &Job) -> bool {
     !row.places.is_empty()
 }
 
-/// Whether anything that began lately still goes on, so that others may wait for it by right: a run, or one that has its nodes booked.
+/// Whether anything that began lately still goes on, so that others may wait for it by right: a run, or one that has its nodes booked; or a node that is being
+/// given back for somebody.
 pub(super) fn goes_on(state: &State) -> bool {
+    let leaves = |id: &NodeId| {
+        let row = state.nodes.get(id);
+        row.is_some_and(|row| matches!(row.phase, NodePhase::Draining { .. } | NodePhase::Terminating))
+    };
+    if state.reservations().values().any(|kept| !kept.room.is_empty() && kept.nodes.iter().any(leaves)) {
+        return true;
+    }
     let runs = |id: JobId| {
         let row = state.job(id).map(|(row, _)| row);
         row.is_some_and(|row| row.service.is_none() && state.now().since(row.since) < LONGEST && holds_places(row))

@@ -24,7 +24,7 @@ use crate::reason::Reason;
 use crate::rules::forecast::{expected, goes_without, holders, once_given_back, soonest};
 use crate::rules::launch::LaunchOption;
 use crate::rules::order::{Head, StrictHeads};
-use crate::rules::reservations::{Room, gives_way, is_large, may_claim, may_reserve};
+use crate::rules::reservations::{Room, gives_way, holds_gang, is_large, may_claim, may_reserve};
 use crate::rules::{demand, protection, supply};
 use crate::state::State;
 use crate::state::allowances::Allowance;
@@ -218,7 +218,9 @@ fn good(engine: &mut Engine, pool: PoolId, reservation: &Reservation) -> bool {
             matches!(refused, Some(Reason::Ceiling { .. })) && options.iter().any(|c| c.counts == option.counts)
         }
     };
-    waits && Room::of(state, pool, reservation.job).holds(state, &option, &reservation.nodes)
+    waits
+        && holds_gang(state, pool, reservation)
+        && Room::of(state, pool, reservation.job).holds(state, &option, &reservation.nodes)
 }
 
 /// Whether what all pools have kept is for jobs before a head, and so before all that come after it in the strict order.

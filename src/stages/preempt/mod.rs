@@ -314,6 +314,8 @@ impl Trial<'_> {
         let room = self.state().reservations().get(&pool);
         let made = |room: &&Reservation| keeps && room.job == job && !room.room.is_empty();
         let room = room.filter(made).filter(|_| places.is_none()).cloned();
+        // Places beside it that were to come may have been refused.
+        let room = room.filter(|room| reservations::holds_gang(self.state(), pool, room));
         let enough = places.is_some() || room.is_some() || supply::can_be_had(self.engine, job, pool);
         // Quota and money without places are kept as well: nobody else is promised them, here as where it is decided.
         let keeps = keeps && self.state().jobs[job].reserved_until.is_none();

@@ -270,7 +270,10 @@ fn tried(
             led.insert(first);
             continue;
         };
-        let back = comes_back(trial, taker, &way);
+        let mut back = comes_back(trial, taker, &way);
+        if lack == Lack::Room && way.places.is_empty() {
+            back.extend(stopped_for_nothing(&trial.engine.state, taker, &way));
+        }
         if back.is_empty() {
             return Some(way);
         }
@@ -278,6 +281,17 @@ fn tried(
         candidates.retain(|candidate| !back.contains(&candidate.job));
     }
     None
+}
+
+/// Runs that are not stopped for the rest of a gang that would have to be bought: they began after stock had refused all that it may have. Who was stopped for
+/// such a purchase once, and has come back because it was refused too, is left alone until some of it is had; all of the gang is still asked for at once.
+fn stopped_for_nothing(state: &State, taker: &Taker, way: &Way) -> Vec<JobId> {
+    let Some(refused) = supply::refused_since(state, taker.class, taker.pool) else { return Vec::new() };
+    let young = |job: &&JobId| {
+        let row = &state.jobs[**job];
+        row.phase != Phase::Booked && row.running_since.unwrap_or(row.since) > refused
+    };
+    way.taken.keys().filter(young).copied().collect()
 }
 
 /// Whether a try costs no more than to ask [`is_refused_with_all`].

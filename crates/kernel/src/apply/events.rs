@@ -186,10 +186,11 @@ fn launched(state: &mut State, id: PurchaseId, instances: &[String], error: Opti
     }
     let (asked, missing) = (purchase.nodes.len(), instances.len() < purchase.nodes.len());
     let block = if missing { Some(error.unwrap_or(LaunchError::Capacity)) } else { None };
+    let remembers = state.apply_version >= 5;
     state.edit_offering(purchase.offering, |row| {
         row.in_flight = row.in_flight.saturating_sub(asked as u32);
         match block {
-            Some(error) => blocked(row, error, purchase.at_least, now),
+            Some(error) => blocked(row, error, smallest_refused(row, error, purchase.at_least, remembers), now),
             // That they start is known: nothing more is asked for until this one is ready, is given up, or should have been.
             None if row.blocked_by == Some(LaunchError::Boot) => {
                 row.window = 0;
@@ -204,6 +205,15 @@ fn launched(state: &mut State, id: PurchaseId, instances: &[String], error: Opti
     });
     state.capacity_epoch += 1;
     EventOutcome::Applied
+}
+
+/// The smallest request that stock has refused, with one that it refuses now: in a row of refusals it stays the smallest, so that a part of a gang is not bought, and
+/// nobody is stopped, each time for a rest that was refused as well. With the second, the fourth, the eighth in a row and so on less may be asked for again: then
+/// there may be stock for less, and no more than that.
+fn smallest_refused(row: &OfferingRow, error: LaunchError, at_least: u32, remembers: bool) -> u32 {
+    let in_a_row = error == LaunchError::Capacity && row.blocked_by == Some(LaunchError::Capacity);
+    let again = row.failures.saturating_add(1).is_power_of_two();
+    if remembers && in_a_row && !again { row.refused_size.min(at_least) } else { at_least }
 }
 
 /// Nothing is asked of an offering for a while. Failed windows are counted, not failed calls: what was in flight together counts once.

@@ -336,7 +336,7 @@ pub struct OfferingRow {
     pub blocked_until: Timestamp,
     /// Why nothing is asked of it.
     pub blocked_by: Option<LaunchError>,
-    /// While out of stock: the smallest request that failed. Smaller ones may still be met.
+    /// While out of stock: the smallest request that failed, lately or in this row of refusals. Smaller ones may still be met.
     pub refused_size: u32,
     /// Failed windows in a row.
     pub failures: u32,

@@ -44,7 +44,7 @@ impl fmt::Display for Words<'_> {
         match self.reason {
             Reason::Stockout { .. } => write!(
                 f,
-                "nothing that fits is in stock; {name} is tried again first: more instance types, zones or `buys: spot-then-on-demand` widen the choice"
+                "nothing that fits is in stock; {name} is tried again first: more instance types or zones widen the choice"
             ),
             Reason::AwaitingProbe { .. } => {
                 write!(f, "{name} was out of stock and is being tried: the answer comes within seconds")
@@ -56,7 +56,8 @@ impl fmt::Display for Words<'_> {
             Reason::QuotaReclaimed { .. } => {
                 write!(
                     f,
-                    "its queue had borrowed, and `{name}` wants its quota back: it goes on when there is room again"
+                    "its queue had borrowed, and `{name}` has the better claim to it, by its quota or by its share of what is lent: it goes on when \
+                     there is room again"
                 )
             }
             Reason::PoolDraining { .. } => {
