@@ -22,8 +22,8 @@ Start from one of the [ready-made policies](../policies/README.md), which explai
 `cargo xtask schema`: to change a line, change the comment of the field in `crates/policy/src/written/`.
 
 `*` in a path stands for a name of your own, `[]` for each line of a list. Values carry their unit: `15m`, `2500 USD/h`, `25 %`.
-A key with nothing after it is refused. `queues`, `pools` and other top-level sections may be empty, and so may one queue or pool; not so `limits`,
-`undeclaredQueues`, `nodeOverhead` and `impossible`.
+A key with nothing after it is refused. Only `queues`, `routes`, `consolidation`, `fairness`, `lifecycle` and `billing` may be empty, and so may
+one queue or pool.
 ";
 
 /// The page for a schema. `None` where it is not a policy's.

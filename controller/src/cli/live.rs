@@ -12,6 +12,7 @@ use crate::cloud::{Cloud, CloudError};
 use crate::cluster::{AgentTokens, Cluster, ClusterError, ClusterLogs, ClusterNotes};
 use crate::config::Config;
 use crate::config::tokens::Tokens;
+use crate::cost::DailyFocus;
 use crate::driver::{DriverError, DriverHandle, Finished, LiveProgress, Running};
 use crate::intake::PolicyRoutes;
 use crate::journal::{FILE, policy_in_force};
@@ -237,6 +238,10 @@ impl Live {
         let policy =
             basis.map(|basis| PolicyControl::new(handle.clone(), Arc::clone(&self.routes), basis, audit.clone()));
         let watched = policy.clone().map(|policy| runtime.spawn(watch_policy(policy)));
+        let exported = self.config.focus_folder().map(|folder| {
+            let daily = DailyFocus::new(folder.to_owned(), handle.clone(), Arc::clone(&self.running.archive));
+            runtime.spawn(daily.run())
+        });
         let serving = ApiOptions {
             handle: handle.clone(),
             routes: Arc::clone(&self.routes) as _,
@@ -256,10 +261,10 @@ impl Live {
         let beside = (&mut sources, signals);
         let followed = runtime.block_on(follow(handle, serving, self.listener.take(), beside, show));
         sources.stop_receiving();
-        if let Some(watched) = watched {
-            watched.abort();
-            // It holds the audit log, which is written to its end when nobody holds it any more.
-            let _ = runtime.block_on(watched);
+        // The first holds the audit log, which is written to its end when nobody holds it any more.
+        for task in [watched, exported].into_iter().flatten() {
+            task.abort();
+            let _ = runtime.block_on(task);
         }
         followed.map(|()| sources)
     }

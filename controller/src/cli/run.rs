@@ -87,6 +87,9 @@ pub(super) fn run(args: &RunArgs, out: Output) -> Result<Exit, Failure> {
         }
         None => eprintln!("cloud     simulated; {}", world.words()),
     }
+    if let Some(folder) = config.focus_folder() {
+        eprintln!("focus     {}  (a file for each closed day)", folder.display());
+    }
     if let Some(listener) = &live.listener {
         let address = listener.local_addr().map_err(Failure::outside)?;
         eprintln!("listening http://{address}  (API and page; Ctrl-C stops)");

@@ -1,11 +1,13 @@
 //! `forebay.yaml`: where `forebay run` listens, who may call it, where its journal is, and which policy it follows. These comments
 //! are its documentation.
 //!
-//! Never: a key that is not known here (a misspelt one is told with its place), nor a secret's value, written or in a message.
+//! Never: a key that is not known here (a misspelt one is told with its place), a key with nothing after it, nor a secret's value, written or in a
+//! message.
 
 pub mod aws;
 mod channel;
 pub mod checkpoints;
+pub mod cost;
 pub mod ec2;
 pub mod kafka;
 pub mod kubernetes;
@@ -16,6 +18,7 @@ pub mod tenants;
 pub mod tokens;
 
 use checkpoints::CheckpointsConfig;
+use cost::CostConfig;
 use ec2::{ClusterConfig, Ec2Config};
 use forebay_policy::FileErrors;
 use kafka::KafkaConfig;
@@ -87,6 +90,8 @@ pub struct Config {
     pub cluster: Option<ClusterConfig>,
     /// Where checkpoints are looked at. Default: nowhere; what runs report of them is believed.
     pub checkpoints: Option<CheckpointsConfig>,
+    /// Where bills are written without being asked for. Default: nowhere.
+    pub cost: Option<CostConfig>,
     /// How long the journal keeps what is over.
     pub journal: Option<JournalConfig>,
     /// How long statuses are kept, which are in the folder `status` beside the journal.
@@ -159,6 +164,9 @@ impl Config {
         if let Some(tenants) = &config.tenants {
             tenants.check().map_err(refused)?;
         }
+        if let Some(cost) = &config.cost {
+            cost.check().map_err(refused)?;
+        }
         let channels = config.kafka.iter().flat_map(KafkaConfig::channels);
         channel::check(channels.chain(config.sqs.iter().flat_map(SqsConfig::channels))).map_err(refused)?;
         Ok(config)
@@ -187,6 +195,7 @@ impl Config {
         self.ec2.iter_mut().for_each(|ec2| ec2.start_at(folder));
         self.kubernetes.iter_mut().for_each(|kubernetes| kubernetes.start_at(folder));
         self.checkpoints.iter_mut().for_each(|checkpoints| checkpoints.start_at(folder));
+        self.cost.iter_mut().for_each(|cost| cost.start_at(folder));
     }
 
     /// Every secret that is referred to, with whose it is.
@@ -226,6 +235,25 @@ mod tests {
             text.contains("`lisen`") && text.contains("f.yaml:3:1") && text.contains("did you mean `listen`?"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_key_with_nothing_after_it_is_refused() {
+        let head = "apiVersion: forebay/v1\nkind: Config\n";
+        for (text, key, place) in [
+            ("listen:\n", "listen", "f.yaml:3:1"),
+            ("journal: ~\n", "journal", "f.yaml:3:1"),
+            ("kafka:\n  # - brokers: ['127.0.0.1:9092']\nstandby: true\n", "kafka", "f.yaml:3:1"),
+            ("statuses: {keep: 7d, atMost: }\n", "atMost", "f.yaml:3:22"),
+            ("tenants:\n  each:\n    # openJobs: 9\n", "each", "f.yaml:4:3"),
+            ("checkpoints:\n  s3: null\n", "s3", "f.yaml:4:3"),
+        ] {
+            let error = Config::parse(Path::new("f.yaml"), &format!("{head}{text}")).expect_err(text).to_string();
+            let told = format!("error: nothing stands after `{key}:`\n");
+            assert!(error.starts_with(&told) && error.contains(place), "{text}: {error}");
+            assert!(error.contains("= help: write a ") && error.ends_with("or remove the key"), "{text}: {error}");
+            assert_eq!(error.matches("error:").count(), 1, "{text}: {error}");
+        }
     }
 
     #[test]

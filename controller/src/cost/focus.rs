@@ -11,7 +11,7 @@
 use super::basis::{BilledOffering, CostBasis};
 use super::csv_field;
 use super::group::gpu_micro_hours;
-use super::range::midnight;
+use super::range::{local_date, midnight};
 use crate::clock;
 use forebay_journal::SpendTotals;
 use forebay_kernel::ids::{JobId, OfferingId};
@@ -19,7 +19,6 @@ use forebay_kernel::state::billing::{BilledJob, BilledPool, ChargeKey, ChargeKin
 use forebay_kernel::units::{HOUR_MS, Timestamp};
 use forebay_sim::score::money::{Exact, rounded_rows};
 use jiff::ToSpan;
-use jiff::tz::TimeZone;
 use std::collections::BTreeMap;
 
 /// The columns, in the order that they are written in. Those that begin with `x_` are Forebay's own, as FOCUS asks.
@@ -257,8 +256,7 @@ fn decimal_text(units: i128, places: usize) -> String {
 /// The month of the billing zone that an instant lies in.
 fn month(basis: &CostBasis, at: Timestamp) -> BillingPeriod {
     let bounds = || {
-        let local = i64::try_from(at.0).ok()? + i64::from(basis.offset(at)) * 1000;
-        let local = jiff::Timestamp::from_millisecond(local).ok()?.to_zoned(TimeZone::UTC).date();
+        let local = local_date(basis, at)?;
         let (first, next) = (local.first_of_month(), local.first_of_month().checked_add(1.month()).ok()?);
         let name = first.strftime("%Y-%m").to_string();
         Some(BillingPeriod {

@@ -13,6 +13,7 @@
 
 mod accounts;
 mod basis;
+mod daily;
 mod focus;
 mod group;
 mod range;
@@ -22,6 +23,7 @@ mod timeline;
 
 pub use accounts::{AccountLine, AccountSum, SpendAccounts};
 pub use basis::{BalanceCheck, CostBasis};
+pub use daily::DailyFocus;
 pub use focus::{FOCUS_COLUMNS, focus_csv};
 pub use group::{CostBy, CostByFault, UnknownLabel, bill, check_label, job_cost};
 pub use range::{CostRange, CostRangeFault, Slots};

@@ -106,6 +106,12 @@ fn slot(basis: &CostBasis, which: &'static str, text: &str) -> Result<LedgerSlot
     u32::try_from(at / QUARTER_MS).map(LedgerSlot).map_err(|_| fault("is too late"))
 }
 
+/// The day of the billing zone that an instant lies in. `None`: it is beyond the calendar.
+pub(super) fn local_date(basis: &CostBasis, at: Timestamp) -> Option<Date> {
+    let local = i64::try_from(at.0).ok()?.checked_add(i64::from(basis.offset(at)) * 1000)?;
+    Some(jiff::Timestamp::from_millisecond(local).ok()?.to_zoned(jiff::tz::TimeZone::UTC).date())
+}
+
 /// When a day of the billing zone begins, in ms since 1970.
 pub(super) fn midnight(basis: &CostBasis, date: Date) -> Option<u64> {
     first_instant(basis, date.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_millisecond())

@@ -57,7 +57,7 @@ pub fn decode<T: DeserializeOwned>(root: &YamlNode, kind: YamlKind) -> (Option<T
     let cx = Cx { kind, faults: RefCell::default(), aside: RefCell::default() };
     // Each turn sets one value aside; after so many faults nobody reads on.
     for _ in 0..64 {
-        match T::deserialize(At { node: root, key: root.pos, level: 0, cx: &cx }) {
+        match T::deserialize(At { node: root, key: root.pos, name: None, level: 0, cx: &cx }) {
             Ok(value) => {
                 let faults = cx.faults.into_inner();
                 return (faults.is_empty().then_some(value), faults);
@@ -208,6 +208,8 @@ fn found_words(found: &de::Unexpected<'_>) -> String {
 struct At<'t> {
     node: &'t YamlNode,
     key: Pos,
+    /// The key whose value it is. `None`: the whole file, or a line of a list.
+    name: Option<&'t str>,
     /// So many maps and lists are around it.
     level: usize,
     cx: &'t Cx,
@@ -217,6 +219,20 @@ impl<'t> At<'t> {
     /// Whether it is a top-level key of a policy with nothing at it, such as `queues:` with all of its lines commented out.
     fn is_empty_section(self) -> bool {
         self.node.value == Value::Null && self.level <= 1 && self.cx.kind == YamlKind::Policy
+    }
+
+    /// Whether it is a key of a configuration with nothing at it. No section is empty there: what is commented out was meant to be set.
+    fn is_empty_key(self) -> bool {
+        self.node.value == Value::Null && self.name.is_some() && self.cx.kind == YamlKind::Config
+    }
+
+    /// That nothing is where something was meant. No line of a configuration is shown, so its key is named.
+    fn nothing(self, wanted: &str) -> Problem {
+        let place = match (self.cx.kind, self.name) {
+            (YamlKind::Config, Some(name)) => format!("after `{}:`", shown(name)),
+            (YamlKind::Config | YamlKind::Policy, _) => "here".to_owned(),
+        };
+        Problem::Said(format!("nothing stands {place}; write {wanted}, or remove the key"))
     }
 
     fn entries(self, entries: &'t [YamlEntry]) -> Entries<'t> {
@@ -283,18 +299,21 @@ impl<'t> Deserializer<'t> for At<'t> {
     }
 
     fn deserialize_option<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, Problem> {
-        match (&self.node.value, self.cx.kind) {
-            (Value::Null, YamlKind::Config) => visitor.visit_none(),
-            // What was commented out or rendered empty was meant as some value, and the default may be none: no bound, everybody.
-            (Value::Null, YamlKind::Policy) if !self.is_empty_section() => {
-                Err(Problem::Said("nothing stands here; write a value, or remove the key".to_owned()))
-            }
-            _ => visitor.visit_some(self),
+        // What was commented out or rendered empty was meant as some value, and the default may be none: no bound, everybody.
+        if self.node.value == Value::Null && !self.is_empty_section() {
+            return Err(self.nothing("a value"));
         }
+        visitor.visit_some(self)
     }
 
     fn deserialize_seq<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, Problem> {
-        if self.is_empty_section() { visitor.visit_seq(self.items(&[])) } else { self.deserialize_any(visitor) }
+        if self.is_empty_section() {
+            visitor.visit_seq(self.items(&[]))
+        } else if self.is_empty_key() {
+            Err(self.nothing(LIST))
+        } else {
+            self.deserialize_any(visitor)
+        }
     }
 
     fn deserialize_newtype_struct<V: Visitor<'t>>(self, _: &'static str, visitor: V) -> Result<V::Value, Problem> {
@@ -303,6 +322,7 @@ impl<'t> Deserializer<'t> for At<'t> {
 
     fn deserialize_map<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, Problem> {
         match &self.node.value {
+            Value::Null if self.is_empty_key() => Err(self.nothing("a map")),
             // `queues:` with all of its lines commented out, or `queues: {a: }`.
             Value::Null => visitor.visit_map(self.entries(&[])),
             Value::Map(entries) => visitor.visit_map(self.entries(entries)),
@@ -373,7 +393,8 @@ impl<'t> de::MapAccess<'t> for Entries<'t> {
         let Some(entry) = self.value.take() else {
             return Err(Problem::Said("a value without a key; see the schema".to_owned()));
         };
-        let at = At { node: &entry.value, key: entry.key_pos, level: self.level, cx: self.cx };
+        let name = Some(entry.key.as_str());
+        let at = At { node: &entry.value, key: entry.key_pos, name, level: self.level, cx: self.cx };
         seed.deserialize(at).map_err(|e| self.cx.record(at.node, at.key, e))
     }
 }
@@ -393,7 +414,7 @@ impl<'t> de::SeqAccess<'t> for Items<'t> {
         let Some(node) = self.items.by_ref().find(|n| !cx.is_aside(n)) else {
             return Ok(None);
         };
-        let at = At { node, key: node.pos, level: self.level, cx };
+        let at = At { node, key: node.pos, name: None, level: self.level, cx };
         seed.deserialize(at).map(Some).map_err(|e| cx.record(node, node.pos, e))
     }
 }

@@ -34,12 +34,14 @@ mod compile;
 mod decode;
 mod defaults;
 mod difference;
+mod empty_values;
 mod explain;
 mod fault;
 mod metered;
 mod promises;
 mod routes;
 mod short_times;
+mod small_budgets;
 mod tree;
 mod undeclared;
 mod words;
@@ -88,10 +90,12 @@ impl Compiled {
 }
 
 /// The policy's JSON Schema, from the comments that document the fields. It knows types only: names and sums are checked by
-/// `forebay check`.
+/// `forebay check`. A key with nothing after it fits where a policy may have one.
 #[must_use]
 pub fn schema() -> serde_json::Value {
-    schemars::schema_for!(WrittenPolicy).to_value()
+    let mut schema = schemars::schema_for!(WrittenPolicy);
+    empty_values::refuse(&mut schema);
+    schema.to_value()
 }
 
 /// The tree of a text that is a map with something in it, and what is wrong so far.
@@ -113,14 +117,14 @@ fn parsed(text: &str, kind: YamlKind) -> Result<(YamlNode, Vec<FileFault>), Vec<
     }
 }
 
-/// The faults, each with the keys that lead to it.
-fn with_paths(tree: &YamlNode, mut faults: Vec<FileFault>) -> Vec<FileFault> {
-    faults.iter_mut().for_each(|fault| fault.path = tree.path_to(fault.pos).unwrap_or_default());
-    faults
+/// The faults that are shown, each with the keys that lead to it: to look for all of a hundred thousand would take hours.
+fn with_paths(tree: &YamlNode, mut errors: FileErrors) -> FileErrors {
+    errors.faults.iter_mut().for_each(|(fault, _)| fault.path = tree.path_to(fault.pos).unwrap_or_default());
+    errors
 }
 
-/// Reads the text of a configuration as a `T`, as strictly as a policy is read. No value of it and no line of it is in an error: a secret may
-/// have been written where it does not belong.
+/// Reads the text of a configuration as a `T`, as strictly as a policy is read, and no key of it may have nothing after it. No value of it and no
+/// line of it is in an error: a secret may have been written where it does not belong.
 ///
 /// # Errors
 /// All faults of YAML and of types that could be found, with places and remedies.
@@ -129,7 +133,7 @@ pub fn read_config<T: DeserializeOwned>(source_name: &str, text: &str) -> Result
     let (tree, mut faults) = parsed(text, YamlKind::Config).map_err(refused)?;
     let (read, wrong) = decode::decode::<T>(&tree, YamlKind::Config);
     faults.extend(wrong);
-    read.filter(|_| faults.is_empty()).ok_or_else(|| refused(with_paths(&tree, faults)))
+    read.filter(|_| faults.is_empty()).ok_or_else(|| with_paths(&tree, refused(faults)))
 }
 
 /// Compiles the text of a policy. `source_name` is the file's name in errors.
@@ -139,7 +143,7 @@ pub fn read_config<T: DeserializeOwned>(source_name: &str, text: &str) -> Result
 pub fn compile(source_name: &str, text: &str, catalogue: &Catalogue) -> Result<Compiled, FileErrors> {
     let refused = |faults: Vec<FileFault>| FileErrors::new(source_name, text, faults);
     let (tree, mut faults) = parsed(text, YamlKind::Policy).map_err(refused)?;
-    let refused = |faults: Vec<FileFault>| refused(with_paths(&tree, faults));
+    let refused = |faults: Vec<FileFault>| with_paths(&tree, refused(faults));
     let (written, wrong) = decode::decode::<WrittenPolicy>(&tree, YamlKind::Policy);
     faults.extend(wrong);
     let Some(written) = written else {
@@ -155,6 +159,7 @@ pub fn compile(source_name: &str, text: &str, catalogue: &Catalogue) -> Result<C
     let worst = checked.routes.iter().map(|(route, _)| route.worst).collect::<Vec<_>>();
     let mut advice = advice::advise(&tree, &filled, &policy, &checked.stock, &worst);
     advice.extend(short_times::advise(&tree, &filled, &checked.stock));
+    advice.extend(small_budgets::advise(&tree, &filled, &checked.stock));
     advice.sort_by_key(|a| a.pos.line);
     let labels = policy.billing.as_ref().map(|rule| rule.labels.clone()).unwrap_or_default();
     Ok(Compiled { policy, routes: Routes::new(checked.routes, labels), advice, filled, tree })

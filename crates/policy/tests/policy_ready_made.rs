@@ -7,6 +7,7 @@ use forebay_kernel::policy::{Buys, QueueOrder, Undeclared};
 use forebay_kernel::state::quota::QuotaTree;
 use forebay_kernel::units::MilliGpu;
 use forebay_policy::{Compiled, compile, schema};
+use serde_json::{Value, json};
 
 /// Not a ready-made one: it has every field once.
 const EVERYTHING: &str = "../crates/policy/tests/data/everything.yaml";
@@ -85,6 +86,61 @@ fn each_fits_the_schema() {
     let mut broken: serde_json::Value = serde_saphyr::from_str(&text("teams.yaml")).unwrap();
     broken["limitz"] = serde_json::json!({});
     assert!(!validator.is_valid(&broken), "a misspelt key must not fit");
+}
+
+/// JSON pointers to all values below this one, which is at `at`.
+fn pointers(value: &Value, at: &str, out: &mut Vec<String>) {
+    let below: Vec<(String, &Value)> = match value {
+        Value::Object(fields) => fields.iter().map(|(key, value)| (key.replace('/', "~1"), value)).collect(),
+        Value::Array(items) => items.iter().enumerate().map(|(at, item)| (at.to_string(), item)).collect(),
+        _ => Vec::new(),
+    };
+    for (step, value) in below {
+        let at = format!("{at}/{step}");
+        pointers(value, &at, out);
+        out.push(at);
+    }
+}
+
+/// Everything, with one value after another replaced by nothing.
+#[test]
+fn the_schema_refuses_a_key_with_nothing_after_it_where_the_compiler_does() {
+    let (schema, catalogue) = (schema(), Catalogue::builtin());
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let mut whole: Value = serde_saphyr::from_str(&text(EVERYTHING)).unwrap();
+    whole["billing"] = json!({"labels": ["team"], "zone": "Europe/Berlin"});
+    whole["impossible"] = json!("hold");
+    whole["nodeOverhead"] = json!("0.1 USD/h");
+    for section in schema["properties"].as_object().unwrap().keys() {
+        assert!(whole.get(section).is_some(), "`{section}` is not tried here");
+    }
+    let mut places = Vec::new();
+    pointers(&whole, "", &mut places);
+    let is_about_nothing = |said: &str| {
+        let words = ["nothing stands", "is missing", "no pool is declared", "no tier is declared"];
+        words.iter().any(|words| said.contains(words))
+    };
+    let (mut taken, mut refused) = (Vec::new(), Vec::new());
+    for at in places {
+        let mut emptied = whole.clone();
+        *emptied.pointer_mut(&at).unwrap() = Value::Null;
+        let fits = validator.is_valid(&emptied);
+        match compile("p.yaml", &serde_json::to_string_pretty(&emptied).unwrap(), &catalogue) {
+            Ok(_) => {
+                assert!(fits, "{at}: the compiler takes nothing there, the schema does not");
+                taken.push(at);
+            }
+            Err(errors) if is_about_nothing(&errors.to_string()) => {
+                assert!(!fits, "{at}: the schema takes nothing there, the compiler does not:\n{errors}");
+                refused.push(at);
+            }
+            Err(_) => {}
+        }
+    }
+    for section in ["/billing", "/consolidation", "/fairness", "/lifecycle", "/routes", "/queues/research~1vision"] {
+        assert!(taken.iter().any(|at| at == section), "{section} may be empty: {taken:?}");
+    }
+    assert!(refused.len() > 100, "{refused:?}");
 }
 
 #[test]

@@ -25,7 +25,7 @@ use forebay_catalog::Catalogue;
 
 pub use pools::PoolStock;
 pub use sharing::layouts;
-pub use targets::can_hold_on_demand;
+pub use targets::{can_hold_on_demand, cheapest_hour};
 
 /// Longest name of a tier or pool, and of one segment of a queue's path: they become metric labels and pod names.
 const MAX_NAME: usize = 63;

@@ -3,7 +3,7 @@
 //! Never: guesses what jobs will come. What no job could meet is a fault; what few could is advice.
 
 use super::super::fault::shown;
-use super::super::written::{WrittenCeiling, WrittenPeriod, WrittenPool};
+use super::super::written::{WrittenCeiling, WrittenPeriod, WrittenPolicy, WrittenPool};
 use super::pools::forbids;
 use super::{Check, PoolStock};
 use forebay_kernel::catalog::{CapacityType, Offering};
@@ -19,9 +19,10 @@ impl Check<'_> {
                 let what = format!("queue `{}` has a budget of nothing, so none of its jobs can start", shown(path));
                 self.at(&at, what, "write what its work may cost, or remove the budget");
             } else if budget.per == WrittenPeriod::Hour
-                && let Some(least) = self.cheapest_hour(path, stock).filter(|least| *least > budget.amount.0)
+                && let Some(least) = cheapest_hour(self.filled, path, stock)
+                && least.0 > budget.amount.0
             {
-                let least = PerHour(Rate(least));
+                let least = PerHour(least);
                 let what = format!(
                     "queue `{}` may spend {} an hour, but the least that it may use costs {least}",
                     shown(path),
@@ -31,17 +32,22 @@ impl Check<'_> {
             }
         }
     }
+}
 
-    /// The price of an hour of the smallest share of a GPU (of a node without one) that a queue or one below it may use.
-    fn cheapest_hour(&self, path: &str, stock: &[PoolStock]) -> Option<u64> {
-        let pools: Vec<&String> = self.filled.family(path).flat_map(|q| q.pools.iter().flatten()).collect();
-        let all = || self.filled.pools.iter().flatten().zip(stock).filter(|((name, _), _)| pools.contains(name));
-        if let Some(owned) = all().filter_map(|((_, pool), _)| pool.owned.as_ref()).next() {
-            // A part of a node: how large it is, the cluster says.
-            return owned.price.is_none_or(|price| price.0 == Rate(0)).then_some(0);
-        }
-        all().flat_map(|((_, pool), stock)| stock.offerings.iter().map(move |o| hour(o, smallest(pool, stock)))).min()
+/// The price of an hour of the smallest share of a GPU (of a node without one) that a queue or one below it may use. `None`: it is not known.
+#[must_use]
+pub fn cheapest_hour(filled: &WrittenPolicy, path: &str, stock: &[PoolStock]) -> Option<Rate> {
+    let pools: Vec<&String> = filled.family(path).flat_map(|q| q.pools.iter().flatten()).collect();
+    let all = || filled.pools.iter().flatten().zip(stock).filter(|((name, _), _)| pools.contains(name));
+    if let Some(owned) = all().filter_map(|((_, pool), _)| pool.owned.as_ref()).next() {
+        // A part of a node: how large it is, the cluster says.
+        return owned.price.is_none_or(|price| price.0 == Rate(0)).then_some(Rate(0));
     }
+    let hours = |pool: &WrittenPool, stock: &PoolStock| {
+        let smallest = smallest(pool, stock);
+        stock.offerings.iter().map(|offering| hour(offering, smallest)).min()
+    };
+    all().filter_map(|((_, pool), stock)| hours(pool, stock)).min().map(Rate)
 }
 
 /// Rounded down: a budget is refused only where nothing could fit.
