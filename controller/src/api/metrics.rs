@@ -12,6 +12,7 @@ use crate::config::tokens::Who;
 use crate::cost::CostBasis;
 use crate::driver::QueryContext;
 use crate::metrics::family::Family;
+use crate::metrics::series::Audience;
 use crate::metrics::text::MetricsText;
 use crate::metrics::{engine, outside, spend};
 use axum::extract::State;
@@ -62,7 +63,8 @@ pub(super) async fn metrics(
     }
     let failed = |e: std::fmt::Error| ApiError::new(500, "MetricsUnwritten", e.to_string(), "report this");
     let exposition = MetricsText::accepted(headers.get(header::ACCEPT).and_then(|types| types.to_str().ok()));
-    let body = exposition.text(families).map_err(failed)?;
+    let audience = if all { Audience::All } else { Audience::Reader(Arc::clone(&who.name)) };
+    let body = exposition.text(families, api.status_counts.shown(), &audience).map_err(failed)?;
     let headers = [(header::CONTENT_TYPE, exposition.content_type()), (header::CACHE_CONTROL, "no-store")];
     Ok((headers, body).into_response())
 }

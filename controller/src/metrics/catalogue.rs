@@ -49,12 +49,12 @@ pub(crate) static METRICS_SERIES: Metric =
 
 pub(crate) static METRICS_SERIES_FOLDED: Metric = Metric::gauge(
     "metrics_series_folded",
-    "By how many series this answer is smaller because there would be more than 5,000.",
+    "By how many series this answer is smaller because there were more than 5,000 since this process started.",
 )
 .means(
-    "by how many series this answer is smaller because there would be more than 5,000: in the largest metrics the last values of a label, \
-         in the order of the alphabet, share `other`, where counts are added up and of times the worst is told. Above zero, which values have \
-         series of their own may change from one answer to the next, so that `increase()` of `other` is not exact",
+    "by how many series this answer is smaller because there were more than 5,000, in this answer or an earlier one of this process: in the \
+         largest metrics values of a label share `other`, where counts are added up and of times the worst is told. Which ones, and that this stays as \
+         it is until the process ends, is said above",
 );
 
 pub(crate) static CLOCK_OFFSET: Metric =
@@ -608,8 +608,16 @@ What `GET /metrics` answers, written from `controller/src/metrics/catalogue.rs`:
 [deploy/grafana](../deploy/grafana/README.md).
 
 Counters kept in the journal are the engine's own and go on after a restart; those of the process begin at zero with each one, which `rate()`
-and `increase()` allow for. Labels are bounded: no job, subject, tenant or node is one, and an answer has at most 5,000 series
-(`forebay_metrics_series`).
+and `increase()` allow for. Labels are bounded: no job, subject, tenant or node is one; where senders or time bring ever more values, 200 of them (of
+pools 50, of tiers 20) have a label of their own and the others share `other`; and an answer has at most 5,000 series (`forebay_metrics_series`).
+
+Where there would be more, the largest metrics are folded, each down to the same size: values of their widest label share `other`, those first that the
+last answer did not show, then the last ones in the order of the alphabet. Until the process ends, what is folded stays folded: a value that shares
+`other` has no series of its own again, nor has a value that comes later to a label of which one was folded; one that has a series keeps it while it
+fits. So folding lets no counter go down, `other` included, and no series that it ended comes back: `rate()` and `increase()` of `other` are exact but
+for one step up each time that more is folded. This is so for the roles `metrics` and `operate` together, and for each reader apart; a queue that a reader may
+no longer see leaves its `other` too. After a restart values are chosen anew, so that across it `other`, and of counters kept in the journal what it
+adds up, may be less or more than before.
 
 ";
 

@@ -21,7 +21,7 @@ mod launches;
 pub mod metric;
 pub mod outside;
 mod preemptions;
-mod series;
+pub mod series;
 pub mod spend;
 mod starts;
 pub mod statuses;

@@ -10,6 +10,7 @@
 use super::catalogue;
 use super::family::{Family, OTHER};
 use super::preemptions::{Preempted, Preemptions, cause};
+use super::series::ShownSeries;
 use super::starts::JobStarts;
 use crate::driver::{DriverHandle, MailboxError, QueryContext, StatusStream, StreamEnd};
 use forebay_engine::engine::Engine;
@@ -31,6 +32,7 @@ const NO_REASON: &str = "(none)";
 #[derive(Debug, Default)]
 pub struct StatusCounts {
     inside: Mutex<Inside>,
+    shown: ShownSeries,
 }
 
 #[derive(Debug, Default)]
@@ -90,6 +92,12 @@ impl Counted {
 impl StatusCounts {
     fn lock(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What answers have shown of these and of all other counts, since this process started.
+    #[must_use]
+    pub fn shown(&self) -> &ShownSeries {
+        &self.shown
     }
 
     /// Counts what is said from the start of this process on, until the driver stops.

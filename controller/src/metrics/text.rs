@@ -4,7 +4,7 @@
 //! Never: another figure in one than in the other, or more than 5,000 series.
 
 use super::family::{Family, text};
-use super::series::{MOST_SERIES, bounded_to};
+use super::series::{Audience, ShownSeries};
 use std::fmt::{self, Write as _};
 
 /// One of them.
@@ -33,12 +33,13 @@ impl MetricsText {
         }
     }
 
-    /// The text of these families, in the order given, and of how many series they have. Those that would be too many share `other`.
+    /// The text of these families, in the order given, and of how many series they have. Those that would be too many share `other`, and so do
+    /// those that shared it in an earlier answer to this audience, which `shown` keeps.
     ///
     /// # Errors
     /// None that is known: it is written into memory.
-    pub fn text(self, families: Vec<Family>) -> Result<String, fmt::Error> {
-        self.unbounded(bounded_to(MOST_SERIES, families))
+    pub fn text(self, families: Vec<Family>, shown: &ShownSeries, audience: &Audience) -> Result<String, fmt::Error> {
+        self.unbounded(shown.bounded(audience, families))
     }
 
     /// The text of these families as they are.
