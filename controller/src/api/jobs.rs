@@ -7,6 +7,7 @@ use super::archive::FoundInArchive;
 use super::audit::Act;
 use super::auth::{Reader, Submitter};
 use super::body::writable;
+use super::cost::{ChargedJob, of_jobs};
 use super::error::ApiError;
 use super::events::durable;
 use super::find::{Name, Place, find_anywhere};
@@ -21,11 +22,13 @@ use axum::http::StatusCode;
 use forebay_engine::engine::Engine;
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::JobId;
+use forebay_kernel::units::Timestamp;
 use forebay_wire::document::reason::ReasonView;
 use forebay_wire::document::seconds::Seconds;
 use forebay_wire::document::views::{JobPhase, JobView};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The longest wait of one request. Clients ask again.
@@ -44,6 +47,17 @@ pub struct OneJob {
     /// The job.
     #[serde(flatten)]
     pub job: JobView,
+}
+
+/// The same, with what it has cost.
+#[derive(Serialize)]
+pub(super) struct CostedJob {
+    /// The job.
+    #[serde(flatten)]
+    one: OneJob,
+    /// US dollars with at most six decimals. Absent: it was not asked for, or is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost_usd: Option<f64>,
 }
 
 /// Why a job is where it is.
@@ -77,6 +91,9 @@ pub(super) struct OneQuery {
     #[serde(rename = "waitFor")]
     wait_for: Option<String>,
     timeout: Option<String>,
+    /// Whether what it has cost is asked for.
+    #[serde(default)]
+    cost: bool,
 }
 
 pub(super) fn query<T>(found: Result<Query<T>, QueryRejection>) -> Result<T, ApiError> {
@@ -90,26 +107,42 @@ pub(super) async fn one(
     Reader(who): Reader,
     Name(name): Name,
     asked: Result<Query<OneQuery>, QueryRejection>,
-) -> Result<Json<OneJob>, ApiError> {
+) -> Result<Json<CostedJob>, ApiError> {
     let asked = query(asked)?;
     let wait = match asked.wait_for.as_deref() {
         None => Duration::ZERO,
         Some("terminal") => asked.timeout.as_deref().map_or(Ok(Duration::from_secs(30)), span)?.min(LONGEST_WAIT),
         Some(_) => return Err(ApiError::bad("BadQuery", "`waitFor` knows `terminal` only", "write waitFor=terminal")),
     };
-    let id = match find_anywhere(&api, &who, &name).await? {
-        Place::State(id) => id,
-        Place::Archive(found) => return Ok(Json(OneJob::over(found))),
+    let (id, one) = match find_anywhere(&api, &who, &name).await? {
+        Place::State(id) => (id, waited(&api, &who, id, wait).await?),
+        Place::Archive(found) => (found.id, OneJob::over(found)),
     };
+    let cost_usd = if asked.cost { cost_of(&api, &who, id, &one.job).await? } else { None };
+    Ok(Json(CostedJob { one, cost_usd }))
+}
+
+/// What a job has cost, in US dollars. `None`: that is not known, or it is a replica, which is charged to its service.
+async fn cost_of(api: &Api, who: &Arc<Who>, id: JobId, job: &JobView) -> Result<Option<f64>, ApiError> {
+    if job.of.is_some() {
+        return Ok(None);
+    }
+    let accepted = job.submit_s.map(Timestamp::from).unwrap_or_default();
+    let charged = ChargedJob { id, accepted, ended: job.ended_s.map(Timestamp::from) };
+    Ok(of_jobs(api, who, vec![charged]).await?.remove(&id))
+}
+
+/// A job of the state as it is when it is over, or after so long.
+async fn waited(api: &Api, who: &Arc<Who>, id: JobId, wait: Duration) -> Result<OneJob, ApiError> {
     let _place = if wait.is_zero() { None } else { Some(api.room.waiter(&who.name)?) };
     let end = tokio::time::Instant::now() + wait;
     loop {
-        let over = if wait.is_zero() { None } else { Some(register(&api, id)?) };
-        let found = look(&api, &who, id).await?;
-        let Some(over) = over else { return Ok(Json(found)) };
+        let over = if wait.is_zero() { None } else { Some(register(api, id)?) };
+        let found = look(api, who, id).await?;
+        let Some(over) = over else { return Ok(found) };
         let mut ending = api.ending.clone();
         if found.terminal || *ending.borrow() || tokio::time::Instant::now() >= end {
-            return Ok(Json(found));
+            return Ok(found);
         }
         tokio::select! {
             _ = over => {}

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! rows (beside the loop), archive -> which jobs, within a budget of rows and time -> views, 64 at a time on the driver's thread
+//!                                       '-- where it is asked for: what they cost (ledger, some weeks of it)
 //! ```
 //!
 //! Never: the whole list at once; an end in silence: an answer that a budget ended says so, and where to go on.
@@ -10,6 +11,7 @@ use super::Api;
 use super::answers::HeldAnswer;
 use super::archive;
 use super::auth::Reader;
+use super::cost::{ChargedJob, of_jobs};
 use super::error::ApiError;
 use super::jobs::query;
 use super::rows::{JobRows, ReadBudget, ReadCut, beside_as};
@@ -27,6 +29,8 @@ use forebay_wire::document::seconds::Seconds;
 use forebay_wire::document::views::{JobPhase, JobView};
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 /// Jobs a page unless asked for another number.
@@ -46,12 +50,65 @@ pub struct Jobs {
     /// The engine's time.
     pub now_s: Seconds,
     /// In order of acceptance.
-    pub jobs: Vec<JobView>,
+    pub jobs: ListedJobs,
     /// Where the next page begins: `?after=`. Null: this was the last.
     pub next: Option<String>,
     /// Why the page ends before it is full, where there is more. Absent: it is full, or the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut: Option<ReadCut>,
+}
+
+/// A job of a list.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ListedJob {
+    /// The job.
+    #[serde(flatten)]
+    pub view: JobView,
+    /// What it has cost, in US dollars with at most six decimals. Absent: it was not asked for, or is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_usd: Option<f64>,
+}
+
+impl Deref for ListedJob {
+    type Target = JobView;
+
+    fn deref(&self) -> &JobView {
+        &self.view
+    }
+}
+
+/// Jobs of a list: of views, where nobody asks what they cost.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ListedJobs(Vec<ListedJob>);
+
+impl Deref for ListedJobs {
+    type Target = Vec<ListedJob>;
+
+    fn deref(&self) -> &Vec<ListedJob> {
+        &self.0
+    }
+}
+
+impl DerefMut for ListedJobs {
+    fn deref_mut(&mut self) -> &mut Vec<ListedJob> {
+        &mut self.0
+    }
+}
+
+impl FromIterator<JobView> for ListedJobs {
+    fn from_iter<I: IntoIterator<Item = JobView>>(views: I) -> ListedJobs {
+        ListedJobs(views.into_iter().map(|view| ListedJob { view, cost_usd: None }).collect())
+    }
+}
+
+impl IntoIterator for ListedJobs {
+    type Item = ListedJob;
+    type IntoIter = std::vec::IntoIter<ListedJob>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
 }
 
 /// The same, with its jobs as they are written.
@@ -72,6 +129,9 @@ pub(super) struct ListQuery {
     open: Option<bool>,
     limit: Option<usize>,
     after: Option<String>,
+    /// Whether what each has cost is asked for.
+    #[serde(default)]
+    cost: bool,
 }
 
 /// A job that is to be shown.
@@ -85,6 +145,18 @@ struct Found {
     picks: Vec<Pick>,
     next: Option<JobId>,
     cut: Option<ReadCut>,
+}
+
+impl Found {
+    /// The jobs that may have been charged. What a replica holds is charged to its service.
+    fn charged(&self, rows: &JobRows) -> Vec<ChargedJob> {
+        let jobs = self.picks.iter().filter_map(|pick| match pick {
+            Pick::Live(id) => rows.seen(*id).map(|(job, _)| job),
+            Pick::Over(job) => Some(&job.job),
+        });
+        let own = jobs.filter(|job| job.service.is_none());
+        own.map(|job| ChargedJob { id: job.id, accepted: job.arrival, ended: job.ended }).collect()
+    }
 }
 
 pub(super) async fn list(
@@ -106,8 +178,14 @@ pub(super) async fn list(
         ArchiveSlice::default()
     };
     let (phase, wanted) = (asked.phase, asked);
-    let found = beside_as(&api, &who, move || find(&rows, &wanted, after, limit, finished)).await?;
-    shown(&api, &who, found, phase, most).await.map(|page| (Extension(held), Json(page)))
+    let look = move || {
+        let found = find(&rows, &wanted, after, limit, finished);
+        let charged = if wanted.cost { found.charged(&rows) } else { Vec::new() };
+        (found, charged)
+    };
+    let (found, charged) = beside_as(&api, &who, look).await?;
+    let costs = of_jobs(&api, &who, charged).await?;
+    shown(&api, &who, found, &costs, phase, most).await.map(|page| (Extension(held), Json(page)))
 }
 
 fn outcome(phase: Option<JobPhase>) -> Option<Outcome> {
@@ -170,11 +248,12 @@ fn find(rows: &JobRows, asked: &ListQuery, after: Option<JobId>, limit: usize, a
     found
 }
 
-/// The views of what was found, as far as they fit so many bytes.
+/// The views of what was found and what they cost, as far as they fit so many bytes.
 async fn shown(
     api: &Api,
     who: &Arc<Who>,
     found: Found,
+    costs: &BTreeMap<JobId, f64>,
     phase: Option<JobPhase>,
     most: usize,
 ) -> Result<WrittenJobs, ApiError> {
@@ -189,7 +268,8 @@ async fn shown(
         for (id, view) in views {
             // It may have moved on since it was found.
             if let Some(view) = view.filter(|view| phase.is_none_or(|phase| phase == view.phase)) {
-                let written = to_raw_value(&view)
+                let listed = ListedJob { view, cost_usd: costs.get(&id).copied() };
+                let written = to_raw_value(&listed)
                     .map_err(|e| ApiError::new(500, "Unwritable", e.to_string(), "report this with the journal"))?;
                 bytes += written.get().len();
                 if bytes > most && !page.jobs.is_empty() {

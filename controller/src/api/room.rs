@@ -30,6 +30,9 @@ const MOST_ANSWERS_KIB: usize = 128 * 1024;
 /// Streams of statuses at once. Each has a task, a channel of 256 lines and maybe an open file.
 pub(super) const MOST_STREAMS: usize = 256;
 
+/// Connections beyond all others at once, for health and metrics alone. Each has a task and a head.
+pub(super) const MOST_RESERVED: usize = 128;
+
 /// Reads that go through rows beside the loop at once: each keeps the rows as they were, and a processor busy.
 const MOST_SCANS: usize = 4;
 

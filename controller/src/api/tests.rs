@@ -8,8 +8,9 @@ use crate::driver::tests::{lasting, once, teams, two_threads};
 use crate::driver::{
     EffectExecutor, EffectRequest, MOST_QUERIES, RealAdapters, Running, Settings, start as start_driver,
 };
+use axum::Json;
 use axum::extract::{Query, State};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, Uri};
 use forebay_driver::journal::JournalIdentity;
 use forebay_kernel::effect::Effect;
 use forebay_kernel::event::Event;
@@ -153,6 +154,53 @@ fn a_cancel_that_was_asked_for_before_is_answered_as_such() {
     assert_eq!(cancel(), (StatusCode::ACCEPTED, true), "the first one is an act");
     for _ in 0..2 {
         assert_eq!(cancel(), (StatusCode::OK, false), "further ones do nothing");
+    }
+    served.stop();
+}
+
+#[test]
+fn jobs_have_what_they_cost_where_that_is_asked_for() {
+    let served = ServedApi::new();
+    served.run("long");
+    let api = &served.api;
+    let own = || Reader(Arc::clone(&api.local));
+    let address = |query: &str| format!("http://forebay/v1/jobs?{query}").parse::<Uri>().expect("an address");
+    let list = |query: &str| {
+        let asked = listing::list(State(api.clone()), own(), Query::try_from_uri(&address(query)));
+        let (_, Json(page)) = served.runtime.block_on(asked).expect("a page");
+        serde_json::from_str::<Value>(&serde_json::to_string(&page).expect("JSON")).expect("JSON")
+    };
+    let one = |query: &str| {
+        let long = Name("long".to_owned());
+        let asked = jobs::one(State(api.clone()), own(), long, Query::try_from_uri(&address(query)));
+        let Json(job) = served.runtime.block_on(asked).expect("a job");
+        serde_json::to_value(&job).expect("JSON")
+    };
+    let bill = |subject: &str| {
+        let asked = cost::of_job(State(api.clone()), own(), Name(subject.to_owned()));
+        let Json(cost) = served.runtime.block_on(asked).expect("a bill");
+        cost.cost_usd
+    };
+    // Time goes on between two questions: what is said between two bills is between their costs.
+    let is_billed = |subject: &str, said: &dyn Fn() -> Value| {
+        let end = Instant::now() + SOON;
+        while bill(subject) <= 0.0 {
+            assert!(Instant::now() < end, "{subject} costs nothing within {SOON:?}");
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
+        let (before, said, after) = (bill(subject), said(), bill(subject));
+        assert_eq!(said["subject"], subject);
+        let cost = said["cost_usd"].as_f64().unwrap_or_else(|| panic!("no cost: {said}"));
+        assert!(before <= cost && cost <= after, "{before} {cost} {after}");
+    };
+    is_billed("long", &|| list("cost=true")["jobs"][0].clone());
+    is_billed("long", &|| one("cost=true"));
+    // Of two the charges of a week are read, and each has its own.
+    served.run("other");
+    is_billed("long", &|| list("cost=true&open=true")["jobs"][0].clone());
+    is_billed("other", &|| list("cost=true")["jobs"][1].clone());
+    for said in [list("")["jobs"][0].clone(), list("cost=false")["jobs"][0].clone(), one("")] {
+        assert!(said["subject"] == "long" && said.get("cost_usd").is_none(), "{said}");
     }
     served.stop();
 }

@@ -9,11 +9,14 @@ use super::outcome::{Exit, Failure, is_read, print, print_json};
 use super::{Output, folder};
 use crate::api::client::{Client, encoded};
 use crate::api::listing::Jobs;
+use crate::cost::{BillScope, CostBy, CostRange};
 use crate::show::lists;
 use crate::show::table::{ShownColumns, UnknownColumn, terminal_width};
 use forebay_wire::document::views::{JobPhase, JobView};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
+use std::path::Path;
 
 /// Moves to the upper left corner and clears what is there.
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
@@ -37,7 +40,10 @@ pub(super) fn jobs(args: &JobsArgs, out: Output) -> Result<Exit, Failure> {
         phase.map_or(args.all || !view.phase.terminal(), |phase| phase == view.phase)
             && args.queue.as_ref().is_none_or(|queue| *queue == view.queue)
     };
-    let found = folder::jobs(folder, among, wanted)?;
+    let mut found = folder::jobs(folder, among, wanted)?;
+    if asks_for_cost(args) {
+        add_cost(&mut found, folder)?;
+    }
     if args.list.server.json {
         print_json(&found)?;
     } else {
@@ -65,7 +71,31 @@ fn filter(args: &JobsArgs, phase: Option<JobPhase>) -> String {
     if let Some(queue) = &args.queue {
         filter.push_str(&format!("&queue={}", encoded(queue)));
     }
+    // The server reads its ledger for it.
+    if asks_for_cost(args) {
+        filter.push_str("&cost=true");
+    }
     filter
+}
+
+/// Whether the column is named.
+fn asks_for_cost(args: &JobsArgs) -> bool {
+    args.list.columns.columns.iter().any(|name| name.trim().eq_ignore_ascii_case("cost"))
+}
+
+/// What jobs of a folder have cost, as its bill by job says. Where something was spent before the ledger knew by whom, that is not known.
+fn add_cost(found: &mut Jobs, folder: &Path) -> Result<(), Failure> {
+    let bill = crate::cost::of_folder(folder, &CostBy::Job, &CostRange::default(), &BillScope::All);
+    let bill = bill.map_err(super::cost::failure)?;
+    if bill.rows.iter().any(|row| row.key.starts_with("(before ")) {
+        return Ok(());
+    }
+    let costs: BTreeMap<&str, f64> = bill.rows.iter().map(|row| (row.key.as_str(), row.cost_usd)).collect();
+    // What a replica holds is charged to its service.
+    for job in found.jobs.iter_mut().filter(|job| job.of.is_none()) {
+        job.cost_usd = Some(costs.get(job.job.as_str()).copied().unwrap_or_default());
+    }
+    Ok(())
 }
 
 pub(super) fn nodes(args: &ListArgs, out: Output) -> Result<Exit, Failure> {

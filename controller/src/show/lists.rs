@@ -3,9 +3,10 @@
 //! Never: a line that the terminal breaks, as long as there is a column to leave out.
 
 use super::colour::Paint;
-use super::figures::{gpus, length, number, short};
+use super::figures::{gpus, length, number, short, usd};
 use super::table::{ShownColumns, TextTable, UnknownColumn};
 use crate::api::brakes::Brakes;
+use crate::api::listing::ListedJob;
 use crate::clock::instant;
 use crate::policy::history::PolicyEntry;
 use forebay_kernel::catalog::CapacityType;
@@ -16,7 +17,7 @@ use forebay_wire::document::views::{JobPhase, JobView, NodePhaseView, NodeView, 
 ///
 /// # Errors
 /// A column is asked for that is not there.
-pub fn jobs(list: &[JobView], now: Seconds, columns: &ShownColumns, paint: Paint) -> Result<String, UnknownColumn> {
+pub fn jobs(list: &[ListedJob], now: Seconds, columns: &ShownColumns, paint: Paint) -> Result<String, UnknownColumn> {
     let time = move |at: Option<Seconds>| at.map_or_else(|| "-".to_owned(), |at| age(at, now));
     let table = TextTable::of(list, paint)
         .left("JOB", |job| short(&job.job, 16))
@@ -24,7 +25,7 @@ pub fn jobs(list: &[JobView], now: Seconds, columns: &ShownColumns, paint: Paint
         .left("QUEUE", |job| short(&job.queue, 24))
         .left("TIER", |job| short(job.tier.as_deref().unwrap_or("-"), 12))
         .where_it_fits()
-        .right("GPUS", gpu_ask)
+        .right("GPUS", |job| gpu_ask(job))
         .left("PHASE", move |job| phase(job.phase, paint))
         .right("FOR", move |job| time(job.since_s))
         .right("RUNS", |job| job.attempt.map_or_else(|| "-".to_owned(), |n| n.to_string()))
@@ -45,7 +46,9 @@ pub fn jobs(list: &[JobView], now: Seconds, columns: &ShownColumns, paint: Paint
         .where_asked()
         .left("POOL", |job| short(job.pool.as_deref().unwrap_or("-"), 16))
         .where_asked()
-        .left("LABELS", labels)
+        .left("LABELS", |job| labels(job))
+        .where_asked()
+        .right("COST", |job| job.cost_usd.map_or_else(|| "-".to_owned(), usd))
         .where_asked()
         .left("NODES", |job| if job.nodes.is_empty() { "-".to_owned() } else { short(&job.nodes.join(","), 60) })
         .where_asked();
@@ -248,6 +251,32 @@ pub fn why(job: &JobView, now: Seconds, paint: Paint) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn jobs_have_their_cost_where_it_is_asked_for_and_nothing_where_it_is_not_known() {
+        let job = |cost_usd: serde_json::Value| {
+            let view = serde_json::json!({ "job": "job-1", "queue": "a", "phase": "running", "gpus": 1,
+                "labels": { "team": "vision" }, "cost_usd": cost_usd });
+            serde_json::from_value::<ListedJob>(view).expect("a job of a list")
+        };
+        let list = [job(serde_json::json!(1_234.567_891)), job(serde_json::json!(0)), job(serde_json::Value::Null)];
+        let named = ["job", "labels", "cost"].map(str::to_owned).to_vec();
+        let columns = ShownColumns { named, ..ShownColumns::default() };
+        let text = jobs(&list, Seconds(0), &columns, Paint::PLAIN).expect("all columns");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "JOB    LABELS               COST",
+                "job-1  team=vision  1,234.57 USD",
+                "job-1  team=vision      0.00 USD",
+                "job-1  team=vision             -",
+            ],
+            "{text}"
+        );
+        let usual = jobs(&list, Seconds(0), &ShownColumns::default(), Paint::PLAIN).expect("all columns");
+        assert!(!usual.contains("COST"), "{usual}");
+    }
 
     #[test]
     fn queues_stand_below_those_above_them() {

@@ -1,8 +1,11 @@
 //! The HTTP API from outside: events in, jobs out, waiting, cancelling, why, the state, statuses, and what is refused.
 
-use forebay_integration::{Server, root, run};
+use forebay_integration::teams::{ask, prepared, start, write};
+use forebay_integration::{Server, root, run, until};
 use serde_json::{Value, json};
+use std::net::TcpStream;
 use std::path::Path;
+use std::time::Duration;
 use tempfile::TempDir;
 
 type Headers = Vec<(&'static str, &'static str)>;
@@ -218,5 +221,49 @@ fn every_code_of_an_error_is_documented_with_its_status() {
     for (status, code) in errors {
         let row = format!("| `{code}` | {status} |");
         assert!(documented.contains(&row), "docs/API.md, \"Codes of errors\", has no row `{row}`");
+    }
+}
+
+/// More connections than a server has for all.
+const MORE_CONNECTIONS: usize = 12_000;
+
+/// Connections on which nothing is asked, until the server has none left for whoever comes from here, and some more.
+fn all_connections(server: &Server) -> Vec<TcpStream> {
+    let address = server.url.trim_start_matches("http://");
+    let mut held = Vec::new();
+    while held.len() < MORE_CONNECTIONS {
+        held.extend((0..100).map(|_| TcpStream::connect(address).expect("connects")));
+        let (status, text) = ask(server, "team-a", "GET", "/v1/queues", None);
+        if status == 429 {
+            assert!(text.contains("\"TooManyConnections\""), "{text}");
+            held.extend((0..200).map(|_| TcpStream::connect(address).expect("connects")));
+            return held;
+        }
+    }
+    panic!("the server has still room beside {} connections", held.len())
+}
+
+#[test]
+fn health_and_metrics_are_answered_where_somebody_else_has_all_connections_of_the_address_or_the_proxy() {
+    for proxies in ["", "trustedProxies: [127.0.0.1]\n"] {
+        let folder = prepared();
+        let config = std::fs::read_to_string(folder.path().join("forebay.yaml")).expect("reads");
+        write(folder.path(), "forebay.yaml", &(config + proxies));
+        let server = start(folder.path(), &[]);
+        let held = all_connections(&server);
+        for (name, path) in [("nobody", "/healthz"), ("nobody", "/readyz"), ("scraper", "/metrics")] {
+            let (status, text) = ask(&server, name, "GET", path, None);
+            assert_eq!(status, 200, "{path} beside {} connections: {text}", held.len());
+        }
+        let (status, _) = ask(&server, "team-a", "GET", "/metrics", None);
+        assert_eq!(status, 200, "a reader may see its part");
+        assert_eq!(ask(&server, "pusher", "GET", "/metrics", None).0, 403, "roles are what they are");
+        let (status, text) = ask(&server, "team-a", "GET", "/v1/jobs", None);
+        assert!(status == 429 && text.contains("\"TooManyConnections\""), "{status} {text}");
+        drop(held);
+        until("others are served again", Duration::from_secs(60), || {
+            let (status, text) = ask(&server, "team-a", "GET", "/v1/jobs", None);
+            if status == 200 { Ok(()) } else { Err(text) }
+        });
     }
 }

@@ -309,6 +309,83 @@ fn names_are_text_and_who_has_no_token_sees_nothing() {
     }
 }
 
+/// A name that would be a picture and a script. It has no `/`, which would part a queue's path, and is short enough to be shown whole.
+fn mark(what: &str) -> String {
+    format!("<img src=x onerror=alert('{what}')><i>&quot;{what}")
+}
+
+/// The teams' folder with queues that nobody has declared, bills by a label with a hostile name, and somebody of a hostile tenant, `mallory`.
+fn hostile_folder() -> tempfile::TempDir {
+    let folder = prepared();
+    let text = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect("reads");
+    // As JSON, which is YAML too.
+    let [label, tenant] = ["label", "tenant"].map(|what| json!(mark(what)));
+    let more = format!("undeclaredQueues: {{under: open}}\nbilling: {{labels: [{label}]}}\n");
+    write(folder.path(), "policy.yaml", &(text("policy.yaml") + &more));
+    // Tokens are the last that stands there.
+    let token = format!("{{name: mallory, tenant: {tenant}, roles: [submit, read], secret: {{file: mallory.token}}}}");
+    write(folder.path(), "forebay.yaml", &format!("{}  - {token}\n", text("forebay.yaml")));
+    write(folder.path(), "mallory.token", &secret("mallory"));
+    folder
+}
+
+#[test]
+fn hostile_names_of_queues_tenants_labels_and_jobs_are_text_on_both_pages_on_a_telephone_too() {
+    let folder = hostile_folder();
+    let server = fast(folder.path());
+    let mut job = submission(&mark("subject"), &mark("queue"), LONG_S);
+    job["data"]["labels"] = json!({ (mark("label")): mark("value") });
+    submit(&server, "mallory", &job);
+    until("it runs and costs something", Duration::from_secs(60), || {
+        let (_, cost) = ask_json(&server, "ops", "GET", "/v1/jobs?open=true&cost=true", None);
+        let found = cost["jobs"].as_array().and_then(|jobs| jobs.iter().find(|job| job["queue"] == mark("queue")));
+        let job = found.ok_or_else(|| cost.to_string())?;
+        if job["phase"] == "running" && job["cost_usd"].as_f64() > Some(0.0) { Ok(()) } else { Err(job.to_string()) }
+    });
+    let visits = [
+        visit("hostile-now", "/", 1280, false, true, 0),
+        visit("hostile-now-360", "/", 360, true, true, 0),
+        visit("hostile-money", "/money?from=&split=queue", 1280, true, true, 0),
+        visit("hostile-money-360", "/money?from=", 360, false, true, 0),
+    ];
+    for who in ["ops", "mallory"] {
+        let seen = see(&server, Some(secret(who)), &visits);
+        // No name has become an element: nothing was loaded, no script has spoken, and each page has its own title.
+        seen.iter().for_each(is_sound);
+        for (page, title) in seen.iter().zip(["Now · Forebay", "Now · Forebay", "Money · Forebay", "Money · Forebay"])
+        {
+            let (name, all) = (&page["name"], page["tables"].as_object().expect("tables"));
+            assert_eq!((&page["title"], &page["pictures"]), (&json!(title), &json!(0)), "{who}: {name}");
+            let cells = |caption: &str| {
+                let rows = all.get(caption).unwrap_or_else(|| panic!("{who}: {name} has no {caption}: {all:?}"));
+                rows.as_array().into_iter().flatten().flat_map(|row| row.as_array().into_iter().flatten())
+            };
+            let has = |caption: &str, text: String| {
+                let found = cells(caption).any(|cell| cell["text"] == text);
+                assert!(found, "{who}: {name}, {caption}: no cell is {text}: {:?}", all.get(caption));
+            };
+            if title.starts_with("Now") {
+                has("Queues", mark("queue"));
+                let jobs = all.keys().find(|caption| caption.contains(" jobs; ")).expect("a table of jobs");
+                has(jobs, mark("queue"));
+                has(jobs, mark("subject"));
+            } else {
+                has("By queue", mark("queue"));
+                has("By tenant", mark("tenant"));
+                has(&format!("By label:{}", mark("label")), mark("value"));
+            }
+        }
+        // A row's link is the name as it is, and the page behind it has it as text too.
+        let rows = seen[2]["tables"]["By queue"].as_array().expect("rows");
+        let row = rows.iter().find(|row| row[0]["text"] == mark("queue")).expect("its row");
+        let link = row[0]["link"].as_str().expect("a link");
+        let inside = see(&server, Some(secret(who)), &[visit("hostile-queue", link, 360, false, true, 0)]).remove(0);
+        is_sound(&inside);
+        assert_eq!((&inside["status"], &inside["pictures"]), (&json!(200), &json!(0)), "{inside}");
+        assert!(inside["tables"]["By tenant"].to_string().contains("onerror"), "{}", inside["tables"]);
+    }
+}
+
 #[test]
 fn a_page_that_is_left_open_goes_on() {
     let folder = prepared();

@@ -22,6 +22,8 @@ function read() {
   }
   return {
     title: document.title, tiles, tables, alert: document.querySelector('[role=alert]')?.textContent ?? null,
+    // Pages have none of their own.
+    pictures: document.querySelectorAll('img').length,
     plots: document.querySelectorAll('canvas').length, wider: document.documentElement.scrollWidth - innerWidth,
   };
 }
