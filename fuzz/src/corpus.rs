@@ -1,6 +1,7 @@
 //! The inputs written by hand: `fuzz/corpus`, a file an input. What a fuzzer found once is among them.
 //!
-//! `NAME.headers` is an event of binary mode (headers, an empty line, the data); all others are structured events.
+//! `TARGET--NAME` is an input of that target, `NAME.headers` an event of binary mode (headers, an empty line, the data); all others are
+//! structured events.
 //! Never: a file that is not named in `fuzz/expected.txt`; a test says so.
 
 use std::path::{Path, PathBuf};
@@ -12,6 +13,14 @@ pub struct Seed {
     pub name: String,
     /// Its bytes.
     pub bytes: Vec<u8>,
+}
+
+impl Seed {
+    /// The target that its name says; `None` where it is an event.
+    #[must_use]
+    pub fn target(&self) -> Option<&str> {
+        self.name.split_once("--").map(|(target, _)| target)
+    }
 }
 
 /// Where the corpus is: below the folder that a test or a run is started in, or the one above.

@@ -4,12 +4,13 @@
 //! rejected: a path and a message, bounded, printable, without the value of a secret
 //! accepted: decoded twice it is equal; so it is with its fields in another order; it survives the journal; its names are printable;
 //!           its gang has a worker; what is kept is bounded by what was sent; a report carried its attempt's token
+//! a file or document: read twice it is the same, and so is what is wrong with it; a message is bounded by what was sent
 //! ```
 //!
 //! Never: changes the input.
 
 use crate::input::KEY;
-use crate::sizes::{MOST_KEPT, MOST_TEXT, MOST_WARNINGS};
+use crate::sizes::{MOST_KEPT, MOST_REPORT, MOST_TEXT, MOST_WARNINGS};
 use crate::targets::Broken;
 use crate::vocabulary;
 use forebay_kernel::event::{Event, Tick};
@@ -110,6 +111,17 @@ pub fn of_batch(batch: &Batch, bytes: &[u8]) -> Result<(), Broken> {
     } else {
         Err("it does not survive the journal".to_owned())
     }
+}
+
+/// What must hold of a message about a file or a document: there is one, and it is bounded by what was sent.
+///
+/// # Errors
+/// When it does not hold: the rule that is broken.
+pub fn of_message(message: &str, bytes: &[u8]) -> Result<(), Broken> {
+    if message.is_empty() || message.len() > MOST_REPORT + 8 * bytes.len() {
+        return Err(format!("a message about {} bytes has {}", bytes.len(), message.len()));
+    }
+    Ok(())
 }
 
 fn of_job(spec: &JobSpec) -> Result<(), Broken> {

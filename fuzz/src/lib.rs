@@ -10,11 +10,17 @@
 //! Never: the network, or a file outside of a folder of its own.
 
 pub mod corpus;
+mod documents;
 mod generate;
 mod holds;
 pub mod input;
+mod logs;
+pub mod memory;
 mod mutate;
+mod ready;
+mod reports;
 pub mod run;
 mod sizes;
 pub mod targets;
+mod vary;
 mod vocabulary;

@@ -5,9 +5,8 @@
 use clap::Parser;
 use forebay_fuzz::corpus;
 use forebay_fuzz::input::Maker;
-use forebay_fuzz::run::{ACCEPTED, Figures, Plan, run};
+use forebay_fuzz::run::{ACCEPTED, Figures, FuzzProgress, Plan, run};
 use forebay_fuzz::targets::{self, FuzzTarget, TARGETS};
-use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::OnceLock;
@@ -16,7 +15,8 @@ use std::sync::OnceLock;
 #[derive(Parser)]
 #[command(name = "forebay-fuzz", version)]
 struct Args {
-    /// Which decoder: structured, reports, binary, batch, files, or all of them by their shares
+    /// Which decoder: structured, reports, binary, batch, files, policy, config, state, trace, manifest, metadata, notices, agents, or all of
+    /// them by their shares
     #[arg(long, default_value = "all")]
     target: String,
     /// How many inputs
@@ -61,11 +61,14 @@ fn main() -> ExitCode {
         Err(e) => return bad(&format!("{}: {e}; start this at the root of the repository", folder.display())),
     };
     let target = only.map(|t| format!(" --target {}", t.name)).unwrap_or_default();
-    let replay = format!("cargo run --release -p forebay-fuzz --{target} --seed {} --inputs 1 --from ", args.seed);
+    let seed = args.seed;
+    let replay = format!("cargo run --profile sweep -p forebay-fuzz --{target} --seed {seed} --inputs 1 --from ");
     let replay = REPLAY.get_or_init(|| replay);
     let maker = Maker::new(args.seed, &corpus, only);
     let plan = Plan { from: args.from, inputs: args.inputs, threads: args.threads };
-    let figures = match run(&maker, plan, &mut |done| progress(done, args.inputs), hangs) {
+    let mut written = 0;
+    let mut progress = |at: FuzzProgress| progress(at, plan, &mut written);
+    let figures = match run(&maker, plan, &mut progress, hangs) {
         Ok(figures) => figures,
         Err(e) => return bad(&format!("no folder for temporary files: {e}; set TMPDIR to one that can be written")),
     };
@@ -73,6 +76,10 @@ fn main() -> ExitCode {
         eprint!("\r\x1b[K");
     }
     print!("{}", closing(&figures, args.seed));
+    let next = args.from.saturating_add(args.inputs);
+    if figures.finding.is_none() {
+        println!("inputs {} to {} are done; the next ones: --from {next}", args.from, next.saturating_sub(1));
+    }
     let Some(fault) = figures.fault() else { return ExitCode::SUCCESS };
     println!("\nfound: {fault}");
     if let Some(found) = &figures.finding {
@@ -88,14 +95,26 @@ fn bad(message: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// One line that is written over, where somebody looks.
-fn progress(done: u64, of: u64) {
+/// Inputs between two lines of a run that nobody looks at: a minute or so.
+const A_LINE: u64 = 1_000_000;
+
+/// One line that is written over, where somebody looks; else one each million inputs, with how to go on from there. `written`: how many of
+/// those lines were.
+fn progress(at: FuzzProgress, plan: Plan, written: &mut u64) {
     let mut out = std::io::stderr();
+    // A terminal that is gone is no reason to stop.
     if out.is_terminal() {
-        let percent = done.saturating_mul(100) / of.max(1);
-        // A terminal that is gone is no reason to stop.
-        let _ = write!(out, "\r{done} of {of} inputs, {percent} %");
+        let percent = at.done.saturating_mul(100) / plan.inputs.max(1);
+        let _ = write!(out, "\r{} of {} inputs, {percent} %", at.done, plan.inputs);
         let _ = out.flush();
+        return;
+    }
+    let gone = at.resume.saturating_sub(plan.from);
+    if gone / A_LINE > *written {
+        *written = gone / A_LINE;
+        let left = plan.inputs.saturating_sub(gone);
+        let (of, next) = (plan.inputs, at.resume);
+        let _ = writeln!(out, "{gone} of {of} inputs; to go on from here: --from {next} --inputs {left}");
     }
 }
 
@@ -104,36 +123,43 @@ fn hangs(n: u64) -> ! {
     std::process::exit(1)
 }
 
-/// The figures of a run: a table of outcomes by target, and what it took.
+/// The figures of a run: a line for each target, what it refused and why, and what all took.
 fn closing(figures: &Figures, seed: u64) -> String {
-    let mut outcomes: BTreeMap<&str, u64> = BTreeMap::new();
-    for ((_, outcome), n) in &figures.outcomes {
-        *outcomes.entry(outcome).or_default() += n;
-    }
-    let mut text = format!("{:<14}", "outcome");
+    let mib = |bytes: u64| bytes as f64 / 1_048_576.0;
+    let names = ["inputs", "past the first stage", "accepted", "refused", "most MiB"];
+    let [inputs, past, accepted, refused, most] = names;
+    let mut text = format!("{:<12} {inputs:>10} {past:>22} {accepted:>10} {refused:>10} {most:>9}\n", "target");
     for target in &TARGETS {
-        text.push_str(&format!(" {:>11}", target.name));
+        let of = figures.of(target);
+        let percent = of.past as f64 * 100.0 / of.inputs.max(1) as f64;
+        text.push_str(&format!(
+            "{:<12} {:>10} {:>14} {percent:>5.1} % {:>10} {:>10} {:>9.1}\n",
+            target.name,
+            of.inputs,
+            of.past,
+            of.accepted,
+            of.inputs - of.accepted,
+            mib(of.most_bytes),
+        ));
     }
-    text.push_str(&format!(" {:>11}\n", "all"));
-    for (outcome, sum) in &outcomes {
-        text.push_str(&format!("{outcome:<14}"));
-        for target in &TARGETS {
-            text.push_str(&format!(" {:>11}", figures.outcomes.get(&(target.name, *outcome)).copied().unwrap_or(0)));
+    text.push('\n');
+    for target in &TARGETS {
+        let own = figures.outcomes.iter().filter(|((name, code), _)| *name == target.name && *code != ACCEPTED);
+        let refused: Vec<String> = own.map(|((_, code), n)| format!("{code} {n}")).collect();
+        if !refused.is_empty() {
+            text.push_str(&format!("{:<12} refused: {}\n", target.name, refused.join(", ")));
         }
-        text.push_str(&format!(" {sum:>11}\n"));
     }
     let seconds = figures.took.as_secs_f64().max(0.001);
-    let mib =
-        |kib: Option<u64>| kib.map_or_else(|| "not known".to_owned(), |kib| format!("{:.1} MiB", kib as f64 / 1024.0));
+    let peak = figures.peak_kib.map_or_else(|| "not known".to_owned(), |kib| format!("{:.1} MiB", kib as f64 / 1024.0));
     text.push_str(&format!(
-        "\nseed {seed}: {} inputs, {:.1} MiB, {} {ACCEPTED}; {:.1} s, {:.0} inputs/s; peak memory {}, {} of it after the start\n",
+        "\nseed {seed}: {} inputs, {:.1} MiB, {} {ACCEPTED}; {seconds:.1} s, {:.0} inputs/s; peak memory {peak}, of it {:.1} MiB kept since \
+         it was warm\n",
         figures.inputs,
-        figures.bytes as f64 / 1_048_576.0,
+        mib(figures.bytes),
         figures.accepted(),
-        seconds,
         figures.inputs as f64 / seconds,
-        mib(figures.peak_kib),
-        mib(figures.growth_kib),
+        mib(figures.growth),
     ));
     text
 }

@@ -7,14 +7,15 @@
 //! Never: goes on after a finding. The first one is mended first.
 
 use crate::input::Maker;
-use crate::sizes::{MOST_GROWTH_KIB, peak_kib};
+use crate::memory::{self, MOST_DECODING};
+use crate::sizes::{MOST_GROWTH, peak_kib};
 use crate::targets::{Broken, DecodeOutcome, FuzzTarget};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -25,7 +26,7 @@ const HANGS: Duration = Duration::from_secs(30);
 /// Inputs that a thread takes at once.
 const AT_ONCE: u64 = 1000;
 
-/// After so many inputs the process has what it keeps: buffers and the allocator's pools, at the size of the largest inputs.
+/// After so many inputs the process has what it keeps: the catalogue, threads, buffers at the size of the largest inputs.
 const WARM: u64 = 50_000;
 
 /// What to run.
@@ -52,6 +53,15 @@ pub struct BrokenInput {
     pub bytes: Vec<u8>,
 }
 
+/// How far a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FuzzProgress {
+    /// Inputs that are done.
+    pub done: u64,
+    /// All inputs before this one are done: a run that is broken off goes on from here.
+    pub resume: u64,
+}
+
 /// What came of the inputs.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
@@ -63,10 +73,12 @@ pub struct Figures {
     pub outcomes: BTreeMap<(&'static str, &'static str), u64>,
     /// How long it took.
     pub took: Duration,
+    /// By target: the most bytes that its decoder had at once for one input.
+    pub most_bytes: BTreeMap<&'static str, u64>,
     /// The most memory that the process has had, in KiB.
     pub peak_kib: Option<u64>,
-    /// By how much that grew after the process was warm, in KiB.
-    pub growth_kib: Option<u64>,
+    /// How many bytes were allocated at the end beyond what was once the process was warm.
+    pub growth: u64,
     /// The first input that broke something.
     pub finding: Option<BrokenInput>,
 }
@@ -78,18 +90,24 @@ struct Shared<'a> {
     next: AtomicU64,
     done: AtomicU64,
     stop: AtomicBool,
-    warm_kib: Mutex<Option<u64>>,
+    /// The bytes that were allocated once the process was warm: at the start, until then.
+    warm: AtomicI64,
     figures: Mutex<Figures>,
-    /// What each thread is at: the input's number and 1, or 0 between inputs.
+    /// What each thread is at: the input's number and 1, or 0 at its end. All inputs before the lowest are done.
     at: Vec<AtomicU64>,
 }
 
-/// Runs it. `progress` gets the number of inputs that are done, about ten times a second; `hangs` gets the number of one that does not
-/// end, and must not return: a thread cannot be stopped.
+/// Runs it. `progress` gets how far it is, about ten times a second; `hangs` gets the number of an input that does not end, and must not
+/// return: a thread cannot be stopped.
 ///
 /// # Errors
 /// When a folder for a thread cannot be made.
-pub fn run(maker: &Maker, plan: Plan, progress: &mut dyn FnMut(u64), hangs: fn(u64) -> !) -> std::io::Result<Figures> {
+pub fn run(
+    maker: &Maker,
+    plan: Plan,
+    progress: &mut dyn FnMut(FuzzProgress),
+    hangs: fn(u64) -> !,
+) -> std::io::Result<Figures> {
     let start = Instant::now();
     let shared = Shared {
         maker,
@@ -97,11 +115,11 @@ pub fn run(maker: &Maker, plan: Plan, progress: &mut dyn FnMut(u64), hangs: fn(u
         next: AtomicU64::new(plan.from),
         done: AtomicU64::new(0),
         stop: AtomicBool::new(false),
-        warm_kib: Mutex::new(peak_kib()),
+        warm: AtomicI64::new(memory::live_bytes()),
         figures: Mutex::default(),
-        at: (0..plan.threads.max(1)).map(|_| AtomicU64::new(0)).collect(),
+        at: (0..plan.threads.max(1)).map(|_| AtomicU64::new(plan.from.saturating_add(1))).collect(),
     };
-    let folders: Vec<_> = shared.at.iter().map(|_| tempfile::tempdir()).collect::<Result<_, _>>()?;
+    let folders: Vec<_> = shared.at.iter().map(|_| own_folder()).collect::<Result<_, _>>()?;
     let quiet = Quiet::begin();
     std::thread::scope(|scope| {
         let (ended, watch) = channel::<()>();
@@ -116,12 +134,18 @@ pub fn run(maker: &Maker, plan: Plan, progress: &mut dyn FnMut(u64), hangs: fn(u
         watch_over(&shared, &watch, progress, hangs);
     });
     drop(quiet);
-    let warm = shared.warm_kib.into_inner().unwrap_or_default();
+    let warm = shared.warm.into_inner();
     let mut figures = shared.figures.into_inner().unwrap_or_default();
     figures.took = start.elapsed();
     figures.peak_kib = peak_kib();
-    figures.growth_kib = figures.peak_kib.zip(warm).map(|(peak, warm)| peak.saturating_sub(warm));
+    figures.growth = u64::try_from(memory::live_bytes().saturating_sub(warm)).unwrap_or(0);
     Ok(figures)
+}
+
+/// A folder of a thread's own, in memory where the system has such a place: the logs sync what they open, and a disk would be all that is
+/// waited for.
+fn own_folder() -> std::io::Result<tempfile::TempDir> {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())
 }
 
 impl Figures {
@@ -131,19 +155,43 @@ impl Figures {
         self.outcomes.iter().filter(|((_, outcome), _)| *outcome == ACCEPTED).map(|(_, n)| n).sum()
     }
 
+    /// Of a target: its inputs, those that got past its first stage, and those that were accepted.
+    #[must_use]
+    pub fn of(&self, target: &FuzzTarget) -> TargetFigures {
+        let sum = |counts: &dyn Fn(&'static str) -> bool| -> u64 {
+            let own = self.outcomes.iter().filter(|((name, code), _)| *name == target.name && counts(code));
+            own.map(|(_, n)| n).sum()
+        };
+        let (inputs, accepted) = (sum(&|_| true), sum(&|code| code == ACCEPTED));
+        let stopped = sum(&|code| target.first_stage.contains(&code));
+        let most_bytes = self.most_bytes.get(target.name).copied().unwrap_or(0);
+        TargetFigures { inputs, past: inputs - stopped, accepted, most_bytes }
+    }
+
     /// What is wrong with the run as a whole.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
         if let Some(found) = &self.finding {
             return Some(format!("input {} of target {}: {}", found.n, found.target, found.what));
         }
-        let grown = self.growth_kib.filter(|grown| *grown > MOST_GROWTH_KIB)?;
-        Some(format!(
-            "memory grew by {} MiB after the first {WARM} inputs; {} are allowed",
-            grown >> 10,
-            MOST_GROWTH_KIB >> 10
-        ))
+        let allowed = MOST_GROWTH >> 20;
+        (self.growth > MOST_GROWTH).then(|| {
+            format!("{} MiB more are allocated than after the first {WARM} inputs; {allowed} may be", self.growth >> 20)
+        })
     }
+}
+
+/// What came of the inputs of one target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TargetFigures {
+    /// Inputs that it was given.
+    pub inputs: u64,
+    /// Those that got past its first stage.
+    pub past: u64,
+    /// Those that it accepted; it refused the others.
+    pub accepted: u64,
+    /// The most bytes that it had at once for one of them.
+    pub most_bytes: u64,
 }
 
 /// How an accepted input is counted.
@@ -153,6 +201,8 @@ fn work(shared: &Shared<'_>, at: &AtomicU64, folder: &Path) {
     let end = shared.plan.from.saturating_add(shared.plan.inputs);
     let (mut own, mut bytes) = (Figures::default(), Vec::new());
     while !shared.stop.load(Ordering::Relaxed) {
+        // A lower bound of what is taken next, so that nothing is taken for done that is not.
+        at.store(shared.next.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
         let first = shared.next.fetch_add(AT_ONCE, Ordering::Relaxed);
         if first >= end {
             break;
@@ -161,6 +211,10 @@ fn work(shared: &Shared<'_>, at: &AtomicU64, folder: &Path) {
             at.store(n + 1, Ordering::Relaxed);
             let target = shared.maker.make(n, &mut bytes);
             let outcome = caught(target, &bytes, folder);
+            let taken = memory::take_peak();
+            let outcome = outcome.and_then(|outcome| within(taken).map(|()| outcome));
+            let most = own.most_bytes.entry(target.name).or_default();
+            *most = taken.max(*most);
             own.inputs += 1;
             own.bytes += bytes.len() as u64;
             let outcome = match outcome {
@@ -174,19 +228,21 @@ fn work(shared: &Shared<'_>, at: &AtomicU64, folder: &Path) {
             };
             *own.outcomes.entry((target.name, outcome)).or_default() += 1;
         }
-        at.store(0, Ordering::Relaxed);
         let done = shared.done.fetch_add(AT_ONCE, Ordering::Relaxed);
-        if (WARM..WARM + AT_ONCE).contains(&done)
-            && let Ok(mut warm) = shared.warm_kib.lock()
-        {
-            *warm = peak_kib();
+        if (WARM..WARM + AT_ONCE).contains(&done) {
+            shared.warm.store(memory::live_bytes(), Ordering::Relaxed);
         }
     }
+    at.store(0, Ordering::Relaxed);
     if let Ok(mut all) = shared.figures.lock() {
         all.inputs += own.inputs;
         all.bytes += own.bytes;
         for (outcome, n) in own.outcomes {
             *all.outcomes.entry(outcome).or_default() += n;
+        }
+        for (target, bytes) in own.most_bytes {
+            let most = all.most_bytes.entry(target).or_default();
+            *most = bytes.max(*most);
         }
         let first = all.finding.as_ref().is_none_or(|found| own.finding.as_ref().is_some_and(|own| own.n < found.n));
         if first {
@@ -195,13 +251,21 @@ fn work(shared: &Shared<'_>, at: &AtomicU64, folder: &Path) {
     }
 }
 
+/// Whether what a decoder took is within what it may take.
+fn within(taken: u64) -> Result<(), Broken> {
+    if taken <= MOST_DECODING {
+        return Ok(());
+    }
+    Err(format!("its decoder had {} MiB at once; {} are allowed", taken >> 20, MOST_DECODING >> 20))
+}
+
 fn caught(target: &FuzzTarget, bytes: &[u8], folder: &Path) -> Result<DecodeOutcome, Broken> {
     catch_unwind(AssertUnwindSafe(|| (target.check)(bytes, folder)))
         .unwrap_or_else(|_| Err(SAID.take().unwrap_or_else(|| "it panicked".to_owned())))
 }
 
 /// Until all threads have ended: tells how far they are, and looks whether one stays with its input.
-fn watch_over(shared: &Shared<'_>, ended: &Receiver<()>, progress: &mut dyn FnMut(u64), hangs: fn(u64) -> !) {
+fn watch_over(shared: &Shared<'_>, ended: &Receiver<()>, progress: &mut dyn FnMut(FuzzProgress), hangs: fn(u64) -> !) {
     let mut seen: Vec<_> = shared.at.iter().map(|_| (0, Instant::now())).collect();
     while ended.recv_timeout(Duration::from_millis(100)) == Err(RecvTimeoutError::Timeout) {
         for (at, (last, since)) in shared.at.iter().zip(&mut seen) {
@@ -212,7 +276,10 @@ fn watch_over(shared: &Shared<'_>, ended: &Receiver<()>, progress: &mut dyn FnMu
                 hangs(now - 1);
             }
         }
-        progress(shared.done.load(Ordering::Relaxed).min(shared.plan.inputs));
+        let end = shared.plan.from.saturating_add(shared.plan.inputs);
+        let lowest = shared.at.iter().map(|at| at.load(Ordering::Relaxed)).filter(|at| *at > 0).min();
+        let resume = lowest.map_or(end, |at| (at - 1).min(end));
+        progress(FuzzProgress { done: shared.done.load(Ordering::Relaxed).min(shared.plan.inputs), resume });
     }
 }
 

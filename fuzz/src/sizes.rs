@@ -1,6 +1,6 @@
 //! How large what comes out may be, and what the process may take up.
 //!
-//! Never: an allocator of its own, which needs `unsafe`. The kernel's count of the process is asked instead.
+//! Never: what decoders take; `memory` counts that.
 
 /// Bytes in the journal for each byte sent: `\u0001` is six bytes and stays six, `1e21` is four and becomes as many as it has digits.
 pub const MOST_KEPT: usize = 4;
@@ -11,8 +11,12 @@ pub const MOST_TEXT: usize = 1024;
 /// Warnings of one event.
 pub const MOST_WARNINGS: usize = 32;
 
-/// What the process may grow by after it is warm, in KiB: two threads, each with some copies of the largest input and its values.
-pub const MOST_GROWTH_KIB: u64 = 64 << 10;
+/// Bytes of a message about a whole file, beside eight for each byte of it: 20 faults, each with a line, its keys and what there is.
+pub const MOST_REPORT: usize = 256 << 10;
+
+/// What may be allocated at the end beyond what was once the process was warm, in bytes: two threads, each with some copies of the largest
+/// input and its values.
+pub const MOST_GROWTH: u64 = 64 << 20;
 
 /// The most memory that this process has had at once, in KiB. `None` where the system does not say.
 #[must_use]

@@ -187,6 +187,48 @@ pub const EDGES: &[&str] = &[
     "\"$ESCAPES\"",
 ];
 
+/// Words at the edges that stand in YAML and CSV as they are.
+pub const PLAIN: &[&str] = &[
+    "0",
+    "-1",
+    "1",
+    "0.5",
+    "1.0005",
+    "4294967296",
+    "18446744073709551615",
+    "18446744073709551616",
+    "1e308",
+    "1e400",
+    "null",
+    "true",
+    "\"\"",
+    "\"*\"",
+    "[]",
+    "{}",
+    "9h",
+    "0s",
+    "99999999999999999999h",
+    "30d",
+    "900GiB",
+    "18446744073709551615GiB",
+    "100 %",
+    "101 %",
+    "10 USD/h",
+    "99999999999999 USD/h",
+    "all",
+    "a/b/c/d",
+    "../x",
+    "127.0.0.1:0",
+    "0.0.0.0:65536",
+    "i-1",
+    "2026-11-21T09:00:00Z",
+    "9999-12-31",
+    "p5.48xlarge",
+    "g5.*",
+    "hunter2-forebay-fuzz",
+    "é",
+];
+
 /// Pieces that break parsers, to put anywhere.
 pub const PIECES: &[&str] = &[
     "\"",

@@ -6,6 +6,7 @@
 
 mod bench;
 mod command;
+mod fuzz;
 mod image;
 mod needs;
 mod page;
@@ -45,6 +46,8 @@ enum Chore {
     Tidy,
     /// Run the seeded fault sweep in simulation
     Sweep(sweep::SweepArgs),
+    /// Feed made-up inputs to every decoder, and print how much of them is reached
+    Fuzz(fuzz::FuzzArgs),
     /// Write the JSON Schemas to policies/schema, or check that they are up to date
     Schema(schema::WriteSchemaArgs),
     /// Run the benches, or the one that is named
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Chore::Test(args) => test::run(&workspace, &args),
         Chore::Tidy => tidy::run(&workspace),
         Chore::Sweep(args) => sweep::run(&workspace, &args),
+        Chore::Fuzz(args) => fuzz::run(&workspace, &args),
         Chore::Schema(args) => schema::run(&workspace, &args),
         Chore::Bench(args) => bench::run(&workspace, &args),
         Chore::Image(args) => image::run(&workspace, &args),

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Only the run of all sections does so: who asks for one section waits for its packages alone. The tests of xtask itself are not
-//! among them; the section `tidy` has run them before.
+//! among them; the section `tidy` has run them before. The attacks in their whole form (attacks.rs) build the files that they are in.
 //! Never: the examples in documentation; only cargo can build those (section `examples`).
 
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::command::{capture_all, cargo, shown};
 use crate::workspace::{Package, Workspace};
 
 /// One test binary.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binary {
     /// How the closing table names it, as cargo does: `engine (tests/engine/main.rs)`.
     pub name: String,
@@ -44,6 +44,19 @@ impl Built {
         let mut command = cargo(workspace.root());
         // The examples too, as `cargo test` does: they are built with the features of the tests.
         command.args(["build", "--workspace", "--exclude", "xtask", "--tests", "--examples", "--keep-going"]);
+        Self::by(command)
+    }
+
+    /// Builds some test files of one package.
+    pub fn files(workspace: &Workspace, package: &str, files: &[&str]) -> (Self, Result<(), ChoreFailure>) {
+        let mut command = cargo(workspace.root());
+        command.args(["test", "--no-run", "-p", package]);
+        command.args(files.iter().flat_map(|file| ["--test", file]));
+        Self::by(command)
+    }
+
+    /// What this command of cargo's builds.
+    fn by(mut command: Command) -> (Self, Result<(), ChoreFailure>) {
         command.arg("--message-format=json-render-diagnostics");
         eprintln!("$ {}", shown(&command));
         let (output, ended) = capture_all(&mut command);

@@ -12,6 +12,7 @@
 
 pub mod sections;
 
+mod attacks;
 mod built;
 mod causes;
 mod report;
@@ -24,6 +25,7 @@ use std::time::Instant;
 use clap::builder::PossibleValuesParser;
 use forebay_parts::{CargoDeny, CfnLint, Chromium, FocusValidator, Helm, Kafka, Kubernetes, LocalStack};
 
+use self::attacks::HURT;
 use self::built::{Binary, Built};
 use self::report::{SectionRun, TestReport};
 use self::sections::{EC2, FROM_OUTSIDE, KUBE, Kind, PEOPLE, SECTIONS, Section};
@@ -43,6 +45,8 @@ const WAITING: &str = "8";
 /// A section whose tests have a full run, which prints its counts.
 struct FullRun {
     section: &'static str,
+    /// Of integration, the part that has it.
+    part: Option<&'static str>,
     /// How many, by package.
     counts: &'static [FullCounts],
     /// The test that takes too long for every run, and is ignored there.
@@ -67,10 +71,11 @@ struct LongTest {
 /// Of engine, random states that brute force looks at, instead of 2,000, streams of jobs, instead of 100, and states in which queues take from
 /// each other, instead of 10,000; of sim, pairs of traces, instead of 100, and waits whose start is estimated; of people, slips of each kind of
 /// file, instead of 100, reloads, positions at which bills are compared, rows of each trace that is billed, and clouds under which the past is
-/// played again.
+/// played again; of the attacks, all that docs/THREATS.md says, one at a time (attacks.rs).
 const FULL: &[FullRun] = &[
     FullRun {
         section: "engine",
+        part: None,
         counts: &[FullCounts {
             package: "forebay-engine",
             variables: &[("FOREBAY_STATES", "100000"), ("FOREBAY_STREAMS", "2000"), ("FOREBAY_STARTS", "100000")],
@@ -79,6 +84,7 @@ const FULL: &[FullRun] = &[
     },
     FullRun {
         section: "sim",
+        part: None,
         counts: &[FullCounts {
             package: "forebay-sim",
             variables: &[("FOREBAY_PAIRS", "2000"), ("FOREBAY_WAITS", "500")],
@@ -87,6 +93,7 @@ const FULL: &[FullRun] = &[
     },
     FullRun {
         section: "people",
+        part: None,
         counts: &[
             FullCounts { package: "forebay-sim", variables: &[("FOREBAY_WAITS", "500")] },
             FullCounts {
@@ -103,6 +110,12 @@ const FULL: &[FullRun] = &[
                 variables: &[("FOREBAY_RELOADS", "200"), ("FOREBAY_PAST_SEEDS", "12")],
             },
         ],
+        ignored: None,
+    },
+    FullRun {
+        section: "integration",
+        part: Some(HURT),
+        counts: &[FullCounts { package: FROM_OUTSIDE, variables: &[("FOREBAY_HURT", "full")] }],
         ignored: None,
     },
 ];
@@ -124,9 +137,13 @@ pub struct TestArgs {
     skip: Vec<String>,
     /// Of engine: 100,000 random states against brute force instead of 2,000, 2,000 streams instead of 100, 100,000 states in which queues
     /// take from each other instead of 10,000, and each sabotage of the rules, which has to be caught; of sim: 2,000 pairs of traces instead of
-    /// 100, and 500 waits; of people: 4,000 slips in each kind of file instead of 100, 200 reloads, and these waits. With the counts
+    /// 100, and 500 waits; of people: 4,000 slips in each kind of file instead of 100, 200 reloads, and these waits. With the counts.
+    /// Of `integration hurt`: every attack in its whole form, one at a time, and 1,000 `kill -9`; a run that was broken off goes on
     #[arg(long, requires = "section")]
     full: bool,
+    /// Of `integration hurt --full`: forget which attacks have passed
+    #[arg(long, requires = "full")]
+    from_start: bool,
     /// Passed to each test binary as it is: a part of a test's name, --nocapture
     #[arg(last = true)]
     extra: Vec<String>,
@@ -164,7 +181,8 @@ impl TestArgs {
 
     /// The full run that was asked for.
     fn full_run(&self) -> Option<&'static FullRun> {
-        FULL.iter().find(|full| self.full && full.section == self.section)
+        let is_it = |full: &&FullRun| full.section == self.section && full.part == self.part.as_deref();
+        FULL.iter().find(is_it).filter(|_| self.full)
     }
 
     /// The variables of a full run that the tests of this package read.
@@ -205,7 +223,12 @@ pub fn run(workspace: &Workspace, args: &TestArgs) -> Result<(), ChoreFailure> {
     }
     if args.full && args.full_run().is_none() {
         return Err(ChoreFailure::new(
-            "only `engine`, `sim` and `people` have a full run: cargo xtask test engine --full",
+            "only `engine`, `sim`, `people` and `integration hurt` have a full run: cargo xtask test engine --full",
+        ));
+    }
+    if args.from_start && args.part.is_none() {
+        return Err(ChoreFailure::new(
+            "only `integration hurt` goes on where it was broken off: cargo xtask test integration hurt --full --from-start",
         ));
     }
     let sections: Vec<&Section> = SECTIONS.iter().filter(|section| args.names(section)).collect();
@@ -307,6 +330,9 @@ impl Suite<'_> {
             }
         })?;
         if let Some(part) = &self.args.part {
+            if part == HURT && self.args.full {
+                return self.attacks(run);
+            }
             if part == "kube" {
                 self.test_packages(KUBE, &[], run);
             }
@@ -490,6 +516,9 @@ mod tests {
         assert_eq!(sources.repeat("integration", Some("src/lib.rs - (line 9)")), again);
         assert_eq!(sources.extra(), ["--nocapture"]);
         assert_eq!(args(&["engine", "--full"]).repeat("engine", None), "cargo xtask test engine --full");
+        let hurt = args(&["integration", "hurt", "--full", "--from-start"]);
+        let again = "cargo xtask test integration hurt --full -- clients::waits";
+        assert_eq!(hurt.repeat("integration", Some("clients::waits")), again);
     }
 
     #[test]
@@ -515,6 +544,12 @@ mod tests {
         assert!(people.counts("forebay").contains(&("FOREBAY_SLIPS", "4000")));
         assert!(people.counts("forebay-sim").contains(&("FOREBAY_WAITS", "500")));
         assert!(args(&["people"]).counts(FROM_OUTSIDE).is_empty() && people.counts("forebay-engine").is_empty());
+        let hurt = args(&["integration", "hurt", "--full"]);
+        assert_eq!(hurt.counts(FROM_OUTSIDE), [("FOREBAY_HURT", "full")]);
+        assert!(args(&["integration", "hurt"]).counts(FROM_OUTSIDE).is_empty());
+        for others in [&["integration", "--full"][..], &["integration", "sources", "--full"], &["deny", "--full"]] {
+            assert!(args(others).full_run().is_none(), "{others:?}");
+        }
         for full in FULL {
             let section = Section::named(full.section).unwrap_or_else(|| panic!("{} is no section", full.section));
             let runs = |package: &str| match section.kind {
