@@ -1,7 +1,8 @@
 //! The real binary against the loopback EC2, killed (-9) at random moments while it buys: nothing is bought twice, nothing is forgotten, no
 //! ceiling is passed, and zero nodes are left. Answers are lost, and EC2 fails, all the while.
 //!
-//! `FOREBAY_SEED=n cargo xtask test integration ec2 -- killed` meets the same moments again, as far as the machine is as fast.
+//! `FOREBAY_SEED=n cargo xtask test integration ec2 -- killed` meets the same moments again, as far as the machine is as fast; `FOREBAY_KILLS=n`
+//! kills so often.
 
 use forebay_integration::dice::Dice;
 use forebay_integration::{Server, run, until};
@@ -12,11 +13,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-const KILLS: u64 = 12;
-const JOBS: u64 = 60;
+const KILLS: u32 = 12;
+/// Jobs that are sent in each life.
+const JOBS: u64 = 5;
 const LIMIT: u32 = 9;
 /// What a life lasts at least, and how much longer it may be, in ms.
 const LIFE: (u64, u64) = (200, 2_500);
+/// What the jobs of twelve lives take at most: they come faster than nine nodes work.
 const DONE_WITHIN: Duration = Duration::from_secs(300);
 
 const POLICY: &str = "
@@ -70,6 +73,7 @@ impl Seen {
 
 #[test]
 fn a_controller_killed_while_it_buys_buys_nothing_twice() {
+    let kills = std::env::var("FOREBAY_KILLS").map_or(KILLS, |n| n.parse::<u32>().expect("FOREBAY_KILLS is a number"));
     let seed = std::env::var("FOREBAY_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(20_261_121);
     let mut dice = Dice::new(seed);
     let options = RegionOptions {
@@ -86,11 +90,11 @@ fn a_controller_killed_while_it_buys_buys_nothing_twice() {
     let folder = tempfile::tempdir().unwrap();
     configuration(folder.path(), &loopback);
     let (begun, mut seen, mut sent) = (Instant::now(), Seen::default(), 0);
-    for life in 0..KILLS {
+    for life in 0..kills {
         // Each life wants another kind of node, so that nodes are bought and given back in all of them.
         let model = ["A10G", "T4"][(life % 2) as usize];
         let mut server = start(folder.path());
-        for _ in 0..JOBS / KILLS {
+        for _ in 0..JOBS {
             let workers = [1, 1, 2, 3][dice.below(4) as usize];
             let event = json!({"type": "job.submitted", "source": "//test", "id": format!("{sent}"), "subject": format!("job-{sent}"), "data": {
                 "queue": "train", "gang": {"workers": workers, "each": {"gpus": 1, "models": [model]}}, "simulation": {"durationS": 1 + dice.below(4)}}});
@@ -107,7 +111,7 @@ fn a_controller_killed_while_it_buys_buys_nothing_twice() {
     }
     let killed = begun.elapsed().as_secs_f64();
     let server = start(folder.path());
-    until("everything is over", DONE_WITHIN, || {
+    until("everything is over", DONE_WITHIN * kills.div_ceil(KILLS), || {
         let existing = seen.look(&loopback);
         assert!(seen.most <= LIMIT, "{} nodes exist, {LIMIT} are allowed", seen.most);
         let (_, summary) = server.get("/v1/summary");
@@ -134,7 +138,7 @@ fn a_controller_killed_while_it_buys_buys_nothing_twice() {
     let calls = loopback.region().calls().get("CreateFleet").map_or(0, |c| c.total);
     let launched: usize = seen.purchases.values().map(BTreeMap::len).sum();
     println!(
-        "{KILLS} kills (-9) in {killed:.0} s: {sent} jobs completed; {launched} instances of {} purchases by {calls} CreateFleet calls; at most {} \
+        "{kills} kills (-9) in {killed:.0} s: {sent} jobs completed; {launched} instances of {} purchases by {calls} CreateFleet calls; at most {} \
          of {LIMIT} nodes at once; 0 left",
         seen.purchases.len(),
         seen.most

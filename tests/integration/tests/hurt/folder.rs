@@ -1,23 +1,40 @@
-//! A data folder that acknowledged jobs, copies of it to be hurt, and the checker: it knows what was acknowledged from outside, and reads
-//! files by itself.
+//! A data folder that acknowledged jobs, and copies of it to be hurt. checker.rs judges what becomes of those.
+//!
+//! ```text
+//! 60 jobs, of 5.5 MiB together -> the log is moved into the database -> 10 more -> kill -9, or asked to end and waited for
+//! ```
 //!
 //! Never: asks the journal what should be in it.
 
+use super::started::Started;
 use forebay::driver::{Consent, Running, Settings, start};
 use forebay::journal::ArchiveQuery;
-use forebay_integration::{Server, root, segments};
+use forebay_integration::{Server, root, segments, send, until};
 use forebay_sim::market::Market;
 use forebay_sim::world::WorldOptions;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::OnceLock;
+use std::time::Duration;
 
-/// Runs the whole form, and where its seeds begin.
-pub fn cases(small: u64, full: u64) -> std::ops::Range<u64> {
+/// What the jobs of a folder have together, in bytes: more than the 4 MiB at which the log is moved into the database, so that an attack on
+/// either finds something.
+const BYTES: usize = 11 << 19;
+
+/// Of an argument of a job.
+const ARGUMENT: usize = 100;
+
+/// Jobs that come when the log has been moved: they are in the log alone where the controller is killed.
+const LATER: usize = 10;
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The seeds of the small form or of the full one, from `FOREBAY_SEED` on.
+pub fn cases(small: u64, all: u64) -> std::ops::Range<u64> {
     let from = std::env::var("FOREBAY_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
-    let most = if std::env::var("FOREBAY_HURT").is_ok_and(|form| form == "full") { full } else { small };
-    from..from.max(most)
+    from..from.max(if crate::full() { all } else { small })
 }
 
 /// A folder and what it acknowledged.
@@ -25,54 +42,108 @@ pub struct HurtFolder {
     pub folder: tempfile::TempDir,
     /// Subjects that were answered.
     pub acknowledged: BTreeSet<String>,
+    /// What was answered: the number of each subject's job.
+    pub jobs: BTreeMap<String, String>,
     /// The lines of its statuses, by their ids.
     pub statuses: BTreeMap<String, String>,
 }
 
+/// A job that is not over for as long as the attacks last.
 pub fn event(subject: &str) -> Value {
     let data =
-        json!({"queue": "research", "gang": {"workers": 1, "each": {"gpus": 1}}, "simulation": {"durationS": 3600}});
+        json!({"queue": "research", "gang": {"workers": 1, "each": {"gpus": 1}}, "simulation": {"durationS": 360_000}});
     json!({"specversion": "1.0", "type": "job.submitted", "source": "//hurt", "id": subject, "subject": subject, "data": data})
+}
+
+/// The same with so many bytes of arguments.
+fn heavy(subject: &str, bytes: usize) -> Value {
+    let args: Vec<String> = (0..bytes / ARGUMENT).map(|n| format!("{n:0ARGUMENT$}")).collect();
+    let mut event = event(subject);
+    event["data"]["run"] = json!({"template": "t", "args": args});
+    event
 }
 
 /// Sends jobs and returns the subjects that were answered.
 pub fn submit(server: &Server, name: &str, count: usize) -> BTreeSet<String> {
-    let subjects: Vec<String> = (0..count).map(|n| format!("{name}-{n}")).collect();
-    for some in subjects.chunks(10) {
-        let events: Vec<Value> = some.iter().map(|subject| event(subject)).collect();
-        let (code, answer) = server.post(&Value::Array(events));
-        assert_eq!(code, 202, "{answer}");
-    }
-    subjects.into_iter().collect()
+    let events: Vec<Value> = (0..count).map(|n| event(&format!("{name}-{n}"))).collect();
+    post(&server.url, &events).into_keys().collect()
 }
 
-/// A controller that was killed, or ended in order, after it had acknowledged jobs.
+/// Sends jobs, ten at a time: the number of each subject's job, as it was answered.
+pub fn post(url: &str, events: &[Value]) -> BTreeMap<String, String> {
+    let mut jobs = BTreeMap::new();
+    for some in events.chunks(10) {
+        let body = Value::Array(some.to_vec()).to_string();
+        let kind = [("content-type", "application/json")];
+        let (status, text) = send(url, "POST", "/v1/events", &kind, body.as_bytes());
+        assert_eq!(status, 202, "{text}");
+        let answer: Value = serde_json::from_str(&text).expect("JSON");
+        let accepted = answer["accepted"].as_array().expect("a list");
+        assert_eq!(accepted.len(), some.len(), "{answer}");
+        for one in accepted {
+            let text = |key: &str| one[key].as_str().unwrap_or_else(|| panic!("no {key} in {one}")).to_owned();
+            jobs.insert(text("subject"), text("job"));
+        }
+    }
+    jobs
+}
+
+/// A controller that was killed, or ended in order, after it had acknowledged so many jobs and ten more.
 pub fn acknowledged(jobs: usize, how: End) -> HurtFolder {
     let folder = tempfile::tempdir().expect("a folder");
-    let server = Server::start(folder.path(), &["--data", "data"]);
-    let acknowledged = submit(&server, "job", jobs);
+    let data = folder.path().join("data");
+    let started = Started::on(&data).unwrap_or_else(|refusal| panic!("{}", refusal.said));
+    let large: Vec<Value> = (0..jobs).map(|n| heavy(&format!("job-{n}"), BYTES / jobs)).collect();
+    let mut answered = post(&started.url, &large);
+    let size = |name: &str| std::fs::metadata(data.join(name)).map_or(0, |file| file.len());
+    until("the log is moved into the database", PATIENCE, || {
+        if size("journal.sqlite") > BYTES as u64 / 2 { Ok(()) } else { Err(size("journal.sqlite").to_string()) }
+    });
+    each_has_a_status(&data, answered.len());
+    // With them the journal learns that the statuses of the others were written, and keeps those no longer.
+    let later: Vec<Value> = (0..LATER).map(|n| event(&format!("later-{n}"))).collect();
+    answered.extend(post(&started.url, &later));
+    each_has_a_status(&data, answered.len());
     match how {
-        End::Killed => server.kill(),
-        End::InOrder => drop(server),
+        End::Killed => {
+            started.kill();
+            assert!(size("journal.sqlite-wal") > 0, "a log is left");
+        }
+        End::InOrder => {
+            started.stop();
+            assert_eq!(size("journal.sqlite-wal"), 0, "all of it is in the database");
+        }
     }
-    let statuses = ids(&folder.path().join("data"));
-    assert!(statuses.len() >= jobs, "each job has a status: {}", statuses.len());
-    HurtFolder { folder, acknowledged, statuses }
+    let statuses = ids(&data);
+    HurtFolder { folder, acknowledged: answered.keys().cloned().collect(), jobs: answered, statuses }
 }
 
+fn each_has_a_status(data: &Path, jobs: usize) {
+    until("each job has a status", PATIENCE, || {
+        let subject = |line: &String| Some(serde_json::from_str::<Value>(line).ok()?["subject"].as_str()?.to_owned());
+        let told: BTreeSet<String> = ids(data).values().filter_map(subject).collect();
+        if told.len() >= jobs { Ok(()) } else { Err(format!("{} of {jobs}", told.len())) }
+    });
+}
+
+/// How a controller ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum End {
+    /// By `kill -9`.
     Killed,
+    /// It was asked to end, and did.
     InOrder,
 }
 
-/// The lines of the statuses of a data folder, by their ids.
+/// The lines of the statuses of a data folder, by their ids, none of which is there twice.
 pub fn ids(data: &Path) -> BTreeMap<String, String> {
-    let id = |line: &String| {
-        let status: Value = serde_json::from_str(line).expect("JSON");
-        status["id"].as_str().expect("an id").to_owned()
-    };
-    segments::lines(&data.join("status")).into_iter().map(|line| (id(&line), line)).collect()
+    let mut found = BTreeMap::new();
+    for line in segments::lines(&data.join("status")) {
+        let status: Value = serde_json::from_str(&line).expect("JSON");
+        let before = found.insert(status["id"].as_str().expect("an id").to_owned(), line);
+        assert!(before.is_none(), "one id twice: {before:?} and {status}");
+    }
+    found
 }
 
 /// Every file of a folder but the lock, whose number is for people.
@@ -141,50 +212,9 @@ pub fn ended(running: Running) {
     assert!(finished.audit.is_empty(), "{:?}", finished.audit);
 }
 
-/// What became of an attack.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Judged {
-    /// It went on, with everything.
-    Whole,
-    /// It was refused, and says this.
-    Refused(String),
-}
-
 impl HurtFolder {
     pub fn data(&self) -> std::path::PathBuf {
         self.folder.path().join("data")
-    }
-
-    /// Starts from a hurt copy: everything that was acknowledged is there, or the start is refused, changes no byte, and names the file
-    /// and the way out.
-    pub fn judge(&self, hurt: &Path, case: &str) -> Judged {
-        let before = contents(hurt);
-        match opened(hurt, Consent::default()) {
-            Ok(running) => {
-                let known = known(&running);
-                let lost: Vec<_> = self.acknowledged.difference(&known).collect();
-                assert!(
-                    lost.is_empty(),
-                    "{case}: went on without {} of {}: {lost:?}",
-                    lost.len(),
-                    self.acknowledged.len()
-                );
-                ended(running);
-                let statuses = ids(hurt);
-                for (id, line) in &self.statuses {
-                    assert_eq!(statuses.get(id), Some(line), "{case}: a status was lost or changed its meaning");
-                }
-                Judged::Whole
-            }
-            Err(said) => {
-                assert!(contents(hurt) == before, "{case}: a refused start changed a file: {said}");
-                let file = hurt.display().to_string();
-                assert!(said.contains(&file), "{case}: names no file: {said}");
-                let way_out = ["backup", "--accept-loss", "journal restore", "move it away"];
-                assert!(way_out.iter().any(|way| said.contains(way)), "{case}: says no way out: {said}");
-                Judged::Refused(said)
-            }
-        }
     }
 
     /// Goes on without what a refusal says is missing: no id means two things afterwards, and the journal keeps what was given up.

@@ -1,16 +1,13 @@
 //! Reads that ask for much: none holds the driver, fills the memory, or ends in silence; and none comes from another site's page.
 
 use crate::many;
-use crate::wire::{longest_question, p99, resident_mib, timed};
+use crate::wire::{LONGEST_HOLD_S, longest_hold, p99, resident_mib, timed};
 use forebay_integration::teams::{ask, ask_json, prepared, start, submission, submit, write};
 use forebay_integration::{Server, until};
 use serde_json::Value;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// One computes for longer only where something else is wrong: a page takes some milliseconds.
-const LONGEST_HOLD_S: f64 = 0.1;
 
 /// A policy under which nothing starts: there is no quota.
 const NOTHING_STARTS: &str = "apiVersion: forebay/v1
@@ -90,7 +87,7 @@ fn no_read_holds_the_driver_however_many_jobs_wait() {
         asking.join().expect("every read is answered");
         beside
     });
-    let held = longest_question(&metrics(&server));
+    let held = longest_hold(&metrics(&server), "query");
     println!(
         "{jobs} wait: a post takes {:?} (p99, idle), {:?} beside reads; the longest question computed {held:.3} s",
         p99(idle),

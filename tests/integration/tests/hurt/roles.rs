@@ -1,6 +1,7 @@
 //! Every role and none, on every path and with every verb: what docs/API.md says, exactly.
 
 use crate::many;
+use crate::wire::{head, send, status};
 use forebay_integration::teams::{ask, prepared, secret, start, submission, submit, write};
 use forebay_integration::{Server, root};
 use serde_json::json;
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 const ROLES: [(&str, &str); 5] =
     [("submit", "pusher"), ("read", "watcher"), ("operate", "ops"), ("metrics", "scraper"), ("agent", "node")];
 
-const VERBS: [&str; 7] = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"];
+const VERBS: [&str; 8] = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "HEAD"];
 
 /// Who may ask for what, by the table in docs/API.md: path -> (verb, roles; none: everybody).
 fn documented() -> BTreeMap<String, (String, Vec<String>)> {
@@ -35,10 +36,15 @@ fn the_table_names_every_path() {
     assert_eq!(routed, documented().keys().map(String::as_str).collect::<Vec<_>>());
 }
 
+/// A documented path as it is asked for: of the job `x`, and without what would go on for ever.
+fn address(path: &str) -> String {
+    path.replace("{id}", "x").replace("{name}", "page.js")
+        + if path.contains("status") || path.contains("/events") { "?follow=false" } else { "" }
+}
+
 /// The status of a request, by a token or none.
 fn tried(server: &Server, name: Option<&str>, verb: &str, path: &str) -> u16 {
-    let path = path.replace("{id}", "x").replace("{name}", "page.js")
-        + if path.contains("status") || path.contains("/events") { "?follow=false" } else { "" };
+    let path = address(path);
     let body = if path.starts_with("/v1/agent") {
         json!({ "instance": "i-0", "kind": "interruption", "sequence": 1, "start": 1, "since": 0, "source": "nvml", "workers": [] })
     } else if path.ends_with("/confirm-dead") {
@@ -75,7 +81,9 @@ fn each_role_may_do_what_the_table_says_and_nothing_else() {
                     let may = role.is_some_and(|role| role == "operate" || roles.iter().any(|may| may == role));
                     let what = format!("{asked} {path} as {role:?}: {status}");
                     match () {
-                        () if asked != verb => assert_eq!(status, 405, "{what}"),
+                        () if asked != verb && (asked, verb.as_str()) != ("HEAD", "GET") => {
+                            assert_eq!(status, 405, "{what}");
+                        }
                         () if open => assert_eq!(status, 200, "{what}"),
                         () if role.is_none() => assert_eq!(status, 401, "{what}"),
                         // What may be asked may still not be there: an instance, a cluster with logs, an order for a job twice.
@@ -88,6 +96,25 @@ fn each_role_may_do_what_the_table_says_and_nothing_else() {
     }
     println!("{tries} tries of every role and none on every path and verb");
     assert!(tries >= 500);
+}
+
+#[test]
+fn a_head_is_answered_as_a_get_without_its_body() {
+    let folder = prepared();
+    let server = start(folder.path(), &[]);
+    submit(&server, "team-a", &submission("x", "open", 36_000));
+    for (path, (verb, _)) in documented() {
+        let asked = |with: &str| {
+            let line = format!("{with} {}", address(&path));
+            let text = send(&server, head("ops", &line, "connection: close\r\n").as_bytes());
+            let (top, body) = text.split_once("\r\n\r\n").unwrap_or((text.as_str(), ""));
+            let kind = top.lines().find(|line| line.starts_with("content-type: ")).map(str::to_owned);
+            (status(&text), kind, body.to_owned())
+        };
+        let ((got, kind, _), (told, same, body)) = (asked("GET"), asked("HEAD"));
+        assert_eq!((got, kind, ""), (told, same, body.as_str()), "{path}");
+        assert_eq!(got == 405, verb == "POST", "{path}: {got}");
+    }
 }
 
 #[test]

@@ -2,10 +2,12 @@
 //!
 //! Never: waits for an answer for longer than its caller says.
 
+use crate::full;
 use forebay_integration::Server;
-use forebay_integration::teams::secret;
+use forebay_integration::teams::{ask, secret};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::process::Command;
 use std::time::{Duration, Instant};
 use tokio::net::TcpSocket;
 
@@ -15,25 +17,71 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Where attacks come from: another address of loopback than that of everybody else.
 const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
+/// Files that are open beside the connections of an attack: those of other tests, pipes to servers, what connects.
+const OTHER_FILES: usize = 256;
+
+/// What an attack may make a server use beyond what it has without one, in MiB.
+const MOST_MORE_MIB: u64 = 512;
+
+/// One question or batch computes for longer on the engine's thread, in seconds, only where something else is wrong: a page takes some
+/// milliseconds, and a batch of 6,000 jobs fifty.
+pub const LONGEST_HOLD_S: f64 = 0.1;
+
 /// A connection to a server from the attacker's address.
 pub fn connect(server: &Server) -> TcpStream {
-    try_connect(&server.url).expect("connects")
+    connect_to(&server.url).unwrap_or_else(|e| panic!("{}: {e}", server.url))
 }
 
-/// The same to whatever serves at this address, where the system may have no more.
-pub fn try_connect(url: &str) -> Option<TcpStream> {
+fn connect_to(url: &str) -> std::io::Result<TcpStream> {
     let address: SocketAddr = url.trim_start_matches("http://").parse().expect("an address");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().ok()?;
-    let connected = runtime.block_on(async {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let stream = runtime.block_on(async {
         let socket = TcpSocket::new_v4()?;
+        // Its port is free again as soon as it is closed: attacks follow each other, and one address has some 28,000.
+        socket.set_zero_linger()?;
         socket.bind(SocketAddr::from((ATTACKER, 0)))?;
         socket.connect(address).await?.into_std()
+    })?;
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+/// So many connections from the attacker's address, and this sent on each. Fails where this machine does not have so many: an attack is as
+/// large as it says.
+pub fn connections(url: &str, count: usize, begun: &str) -> Vec<TcpStream> {
+    room_for(count);
+    let held = (1..=count).map(|nth| {
+        let mut stream = connect_to(url).unwrap_or_else(|e| panic!("connection {nth} of {count} to {url}: {e}"));
+        // Whom the server has no room for it closes at once, which is its right.
+        let _ = stream.write_all(begun.as_bytes());
+        stream
     });
-    let stream = connected.ok()?;
-    stream.set_nonblocking(false).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    stream.set_write_timeout(Some(PATIENCE)).ok()?;
-    Some(stream)
+    held.collect()
+}
+
+/// Lets this process have so many connections.
+///
+/// # Panics
+/// When the system does not let it have as many.
+pub fn room_for(connections: usize) {
+    let wanted = connections + OTHER_FILES;
+    if may_open() < wanted {
+        let (process, files) = (std::process::id().to_string(), format!("--nofile={wanted}:"));
+        // Where that fails the line below says what is missing.
+        let _ = Command::new("prlimit").args(["--pid", &process, &files]).status();
+    }
+    let had = may_open();
+    assert!(had >= wanted, "{wanted} open files are wanted, and this process may have {had}: `ulimit -n {wanted}`");
+}
+
+/// How many files this process may have open.
+fn may_open() -> usize {
+    let limits = std::fs::read_to_string("/proc/self/limits").expect("the limits of a process");
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).expect("a limit of open files");
+    let soft = line.split_whitespace().next().expect("a number");
+    soft.parse().unwrap_or(usize::MAX)
 }
 
 /// What comes until the server closes the connection, or a whole answer with a length is there.
@@ -103,14 +151,33 @@ pub fn p99(mut times: Vec<Duration>) -> Duration {
 
 /// Resident memory of a server, in MiB.
 pub fn resident_mib(server: &Server) -> u64 {
+    memory_mib(server, "VmRSS:")
+}
+
+fn memory_mib(server: &Server, what: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
+    let line = status.lines().find_map(|line| line.strip_prefix(what)).expect("a line");
     line.trim().trim_end_matches(" kB").trim().parse::<u64>().expect("a number") / 1024
 }
 
-/// For how long one question to the engine has held its thread at most, in seconds.
-pub fn longest_question(metrics: &str) -> f64 {
-    let mark = "forebay_loop_longest_hold_seconds{work=\"query\"} ";
-    let line = metrics.lines().find_map(|line| line.strip_prefix(mark)).unwrap_or_else(|| panic!("not in {metrics}"));
+/// For how long one `query` or one `batch` has held the engine's thread at most since the start, in seconds.
+pub fn longest_hold(metrics: &str, work: &str) -> f64 {
+    let mark = format!("forebay_loop_longest_hold_seconds{{work=\"{work}\"}} ");
+    let line = metrics.lines().find_map(|line| line.strip_prefix(&mark)).unwrap_or_else(|| panic!("not in {metrics}"));
     line.trim().parse().expect("a number")
+}
+
+/// What an attack has cost a server that had so many MiB before it: its memory at the most is within 512 MiB of that, and in the full form
+/// nothing held its loop for long. Both are printed.
+pub fn cost_little(server: &Server, what: &str, idle_mib: u64) {
+    let (status, metrics) = ask(server, "scraper", "GET", "/metrics", None);
+    assert_eq!(status, 200, "{metrics}");
+    let [batch, query] = ["batch", "query"].map(|work| longest_hold(&metrics, work));
+    let most = memory_mib(server, "VmHWM:");
+    println!(
+        "{what}: {idle_mib} MiB before, {most} MiB at most; the longest batch computed {batch:.3} s, the longest question {query:.3} s"
+    );
+    assert!(most <= idle_mib + MOST_MORE_MIB, "{what}: {most} MiB at most, {idle_mib} MiB before");
+    let held = batch.max(query);
+    assert!(!full() || held <= LONGEST_HOLD_S, "{what}: the loop was held for {held} s");
 }

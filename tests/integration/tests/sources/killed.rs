@@ -1,4 +1,4 @@
-//! 200,000 events through Kafka and 20,000 through SQS, while the controller is killed (-9) at 20 random moments and the broker 3
+//! 200,000 events through Kafka and 20,000 through SQS, while the controller is killed (-9) at 20 random moments (`FOREBAY_KILLS`) and the broker 3
 //! times: each job once, none lost, none doubled, its statuses complete, in the file and on the topic. Then 10,000 submissions again
 //! under new event ids: no second job.
 //!
@@ -19,8 +19,8 @@ const BY_SQS: u64 = 20_000;
 const AGAIN: u64 = 10_000;
 const KILLS: u64 = 20;
 
-/// After these kills the broker is killed too.
-const BROKER_KILLS: [u64; 3] = [5, 10, 15];
+/// After each quarter of the kills but the last the broker is killed too.
+const BROKER_KILLS: [u64; 3] = [1, 2, 3];
 
 /// What a life lasts at least, so that most get as far as new batches, and how much longer it may be, in ms.
 const LIFE: (u64, u64) = (300, 2_400);
@@ -73,12 +73,12 @@ struct Senders<'a> {
 impl Senders<'_> {
     /// The next share, so that something is on its way in each life.
     fn share(&mut self, of: u64) {
-        let upto = self.sent[0] + (BY_KAFKA / of).min(BY_KAFKA - self.sent[0]);
+        let upto = self.sent[0] + BY_KAFKA.div_ceil(of).min(BY_KAFKA - self.sent[0]);
         for n in self.sent[0]..upto {
             let subject = format!("k-{n}");
             self.pipeline.send("jobs", &subject, event(&format!("k-{n}"), &subject).as_bytes());
         }
-        let last = self.sent[1] + (BY_SQS / of).min(BY_SQS - self.sent[1]);
+        let last = self.sent[1] + BY_SQS.div_ceil(of).min(BY_SQS - self.sent[1]);
         let bodies: Vec<String> = (self.sent[1]..last).map(|n| event(&format!("s-{n}"), &format!("s-{n}"))).collect();
         self.queues.send(self.url, &bodies);
         self.sent = [upto, last];
@@ -86,7 +86,8 @@ impl Senders<'_> {
 }
 
 #[test]
-fn killed_at_20_moments_each_event_is_a_job_once() {
+fn killed_at_random_moments_each_event_is_a_job_once() {
+    let kills = std::env::var("FOREBAY_KILLS").map_or(KILLS, |n| n.parse().expect("FOREBAY_KILLS is a number"));
     let seed = std::env::var("FOREBAY_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(20_261_121);
     let (mut dice, begun) = (Dice(seed), Instant::now());
     let folder = tempfile::tempdir().expect("a folder");
@@ -101,16 +102,16 @@ fn killed_at_20_moments_each_event_is_a_job_once() {
     configuration(folder.path(), broker.bootstrap(), cloud.endpoint());
     let mut senders = Senders { pipeline: Pipeline::to(broker.bootstrap()), queues, url: &url, sent: [0, 0] };
     let mut seen = 0;
-    for kill in 1..=KILLS {
+    for kill in 1..=kills {
         let mut server = start(folder.path());
         let life = Duration::from_millis(LIFE.0 + dice.below(LIFE.1));
         let dies = Instant::now() + life;
-        senders.share(KILLS);
+        senders.share(kills);
         // What is left of its life passes while it works; it must not end by itself.
         server.lives_until(dies);
         seen += taken(&server).map_or(0, |[_, seen]| seen);
         server.kill();
-        if BROKER_KILLS.contains(&kill) {
+        if BROKER_KILLS.iter().any(|quarters| kill == kills * quarters / 4) {
             broker.kill().and_then(|()| broker.restart()).expect("the broker starts again");
         }
     }
@@ -144,7 +145,7 @@ fn killed_at_20_moments_each_event_is_a_job_once() {
     let rejected = segments::lines(&folder.path().join("data/rejected"));
     assert_eq!(rejected, [""; 0], "seed {seed}");
     println!(
-        "killed: {KILLS} kills of the controller, {} of the broker in {:.0} s; {BY_KAFKA} events by Kafka and {BY_SQS} by SQS are {all} jobs, \
+        "killed: {kills} kills of the controller, {} of the broker in {:.0} s; {BY_KAFKA} events by Kafka and {BY_SQS} by SQS are {all} jobs, \
          all completed once; {} letters came twice and were dropped; {AGAIN} submissions under new ids made no job; {statuses} statuses in \
          the log, {sent} messages on the topic with the same ids; {:.0} s in all, seed {seed}",
         BROKER_KILLS.len(),
