@@ -229,7 +229,8 @@ mod tests {
             let reached = json!({ "count": 10, "covered": covered });
             json!({ "filename": path, "summary": { "regions": reached, "branches": { "count": 0, "covered": 0 } } })
         };
-        let mut files: Vec<Value> = DECODERS.iter().map(|(_, paths)| file(&format!("/w/{}", paths[0]), 5)).collect();
+        let first = |path: &str| if path.ends_with('/') { format!("/w/{path}mod.rs") } else { format!("/w/{path}") };
+        let mut files: Vec<Value> = DECODERS.iter().map(|(_, paths)| file(&first(paths[0]), 5)).collect();
         files.push(file("/w/crates/wire/src/intake/json.rs", 9));
         files.push(file("/w/src/engine.rs", 1));
         let read_of = |files: &[Value]| read(&json!({ "data": [{ "files": files }] }).to_string(), Path::new("/w"));
