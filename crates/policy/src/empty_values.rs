@@ -33,6 +33,13 @@ pub fn refuse(schema: &mut Schema) {
     }
 }
 
+/// A schema of a file in which no key at all may have nothing after it, such as a configuration.
+#[must_use]
+pub fn without_empty_values(mut schema: Schema) -> Schema {
+    RecursiveTransform(without_null).transform(&mut schema);
+    schema
+}
+
 /// One schema without the `null` that an `Option` adds: `[TYPE, null]` as a type, or `anyOf` a type and `null`.
 fn without_null(schema: &mut Schema) {
     let Some(fields) = schema.as_object_mut() else { return };

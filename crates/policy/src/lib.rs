@@ -49,6 +49,7 @@ mod written;
 
 pub use advice::Advice;
 pub use difference::difference;
+pub use empty_values::without_empty_values;
 pub use fault::{FileErrors, FileFault, Pos, meant};
 pub use metered::MOST_ROUTE_STEPS;
 pub use routes::{RouteUnfinished, Routes};
