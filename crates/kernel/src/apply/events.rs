@@ -190,7 +190,7 @@ fn launched(state: &mut State, id: PurchaseId, instances: &[String], error: Opti
     state.edit_offering(purchase.offering, |row| {
         row.in_flight = row.in_flight.saturating_sub(asked as u32);
         match block {
-            Some(error) => blocked(row, error, smallest_refused(row, error, purchase.at_least, remembers), now),
+            Some(error) => blocked(row, error, purchase.at_least, now, remembers),
             // That they start is known: nothing more is asked for until this one is ready, is given up, or should have been.
             None if row.blocked_by == Some(LaunchError::Boot) => {
                 row.window = 0;
@@ -207,25 +207,22 @@ fn launched(state: &mut State, id: PurchaseId, instances: &[String], error: Opti
     EventOutcome::Applied
 }
 
-/// The smallest request that stock has refused, with one that it refuses now: in a row of refusals it stays the smallest, so that a part of a gang is not bought, and
-/// nobody is stopped, each time for a rest that was refused as well. With the second, the fourth, the eighth in a row and so on less may be asked for again: then
-/// there may be stock for less, and no more than that.
-fn smallest_refused(row: &OfferingRow, error: LaunchError, at_least: u32, remembers: bool) -> u32 {
-    let in_a_row = error == LaunchError::Capacity && row.blocked_by == Some(LaunchError::Capacity);
-    let again = row.failures.saturating_add(1).is_power_of_two();
-    if remembers && in_a_row && !again { row.refused_size.min(at_least) } else { at_least }
-}
-
 /// Nothing is asked of an offering for a while. Failed windows are counted, not failed calls: what was in flight together counts once.
-fn blocked(row: &mut OfferingRow, error: LaunchError, at_least: u32, now: Timestamp) {
+///
+/// In a row of refusals for want of stock the smallest size that was refused is remembered (`remembers`: as records from version 5 on mean), so that a part of a
+/// gang is not bought, and nobody is stopped, each time for a rest that was refused as well. With the second, the fourth, the eighth in a row and so on less may
+/// be asked for again: then there may be stock for less, and no more than that.
+fn blocked(row: &mut OfferingRow, error: LaunchError, at_least: u32, now: Timestamp, remembers: bool) {
     if now < row.blocked_until {
         if error == LaunchError::Capacity {
             row.refused_size = row.refused_size.min(at_least);
         }
         return;
     }
-    row.refused_size = at_least;
+    let in_a_row = error == LaunchError::Capacity && row.blocked_by == Some(LaunchError::Capacity);
     row.failures = row.failures.saturating_add(1);
+    let keeps = remembers && in_a_row && !row.failures.is_power_of_two();
+    row.refused_size = if keeps { row.refused_size.min(at_least) } else { at_least };
     row.blocked_by = Some(error);
     let (first, cap) = pauses_after(error);
     row.blocked_until = now + first.doubled(row.failures - 1, cap);
@@ -252,7 +249,7 @@ pub(super) fn never_ready(state: &mut State, failed: &Node) {
         if row.window == 0 {
             row.blocked_until = now;
         }
-        blocked(row, LaunchError::Boot, 1, now);
+        blocked(row, LaunchError::Boot, 1, now, true);
     });
 }
 

@@ -1,8 +1,9 @@
-//! Records whose meaning shows only in what comes before them: brakes and policies under start targets, and reclaims that are announced twice.
+//! Records whose meaning shows only in what comes before them: brakes and policies under start targets, and reclaims that are announced twice; and
+//! refusals in a row.
 
 use crate::decision::{Decision, StopCause};
 use crate::effect::{Terms, WorkerPlace};
-use crate::event::{Event, EventOutcome, Tick};
+use crate::event::{Event, EventOutcome, LaunchError, Tick};
 use crate::ids::{Attempt, JobId, OfferingId, PoolId, PurchaseId};
 use crate::job::{Gang, JobSpec, Service, WorkerAsk};
 use crate::journal::APPLY_VERSION;
@@ -16,6 +17,7 @@ use crate::units::{Span, Timestamp};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec;
+use alloc::vec::Vec;
 
 const JOB: JobId = JobId(0);
 
@@ -253,4 +255,23 @@ fn an_earlier_notice_stops_nothing_on_another_node() {
     assert_eq!(*row(&machine), before);
     let other = machine.nodes.values().find(|node| node.instance.as_deref() == Some("i-2"));
     assert_eq!(other.and_then(|node| node.reclaim_at), Some(minute(12)));
+}
+
+#[test]
+fn in_a_row_of_refusals_the_smallest_size_is_remembered_until_the_row_doubles() {
+    let sizes = [5, 4, 5, 5, 3, 5, 5, 5];
+    for (version, expected) in [(APPLY_VERSION, [5, 4, 4, 5, 3, 3, 3, 5]), (4, sizes)] {
+        let mut machine = waiting(None, version);
+        let mut remembered = Vec::new();
+        for (nth, count) in (0..).zip(sizes) {
+            let (pool, purchase, offering) = (PoolId(0), PurchaseId(nth), OfferingId(0));
+            let buy = Decision::Buy { purchase, pool, offering, count, at_least: count, terms: Terms::default() };
+            let _ = machine.apply_decision(&buy);
+            let refused = Event::LaunchOutcome { purchase, instances: Vec::new(), error: Some(LaunchError::Capacity) };
+            // Later than the longest pause.
+            assert_eq!(happens(&mut machine, 20 * (nth + 1), version, &refused), EventOutcome::Applied);
+            remembered.push(machine.offerings()[0].refused_size);
+        }
+        assert_eq!(remembered, expected, "{version}");
+    }
 }
