@@ -10,11 +10,11 @@
 //! savings over disruption.
 //!
 //! Who is moved waits as any other does, and is bought for in the first of its pools that has quota for it and capacity to buy: that is what a move is judged
-//! by. Where a pool before that one has free places, it would go there instead, so that it stays.
+//! by. Where a pool before that one has free places, it would go there instead, so that it stays; and so it does while its own has a spare node that is dearer.
 //!
 //! Never: moves to capacity whose stock was last found wanting.
 
-use super::launch::LaunchOption;
+use super::launch::{self, LaunchOption};
 use super::placement::{self, NodeScope};
 use super::{allowances, demand, forecast, quota, slack, supply};
 use crate::catalog::CapacityType;
@@ -113,6 +113,22 @@ pub(crate) fn goes_to(engine: &mut Engine, id: JobId, pool: PoolId, elsewhere: &
         let has_share = |pool| allowances::no_share(state, id, pool).is_none();
         has_share(pool) && !before.into_iter().any(has_share)
     })
+}
+
+/// Whether a run that is moved may go onto a spare node that is dearer than what is to be bought for it: what is free is taken first, and where the policy keeps
+/// nodes ready another is bought in its place. Nothing would be saved, at one review after the other.
+pub(crate) fn may_go_onto_dearer(state: &State, to: &Destination) -> bool {
+    let class = state.jobs[to.job].class;
+    let shape = &state.classes[class].shape;
+    let fewest = u64::from(shape.gang.fewest());
+    let fits = supply::fits(state, class, to.pool);
+    let cost = to.option.cost(state);
+    let dearer = |node: &Node| {
+        let gpus = state.offerings[node.offering.index()].offer.gpus;
+        let units = u64::from(launch::units_a_node(state, shape, to.pool, node.offering, gpus)).min(fewest);
+        units > 0 && node.price.times(fewest) > cost.times(units)
+    };
+    supply::spare_nodes(state, to.pool).any(|node| fits.binary_search(&node.offering).is_ok() && dearer(node))
 }
 
 /// What a run has of quotas is taken in another pool instead, in a trial.

@@ -24,7 +24,7 @@ pub(crate) fn lets_in(state: &State, node: &Node, job: JobId) -> bool {
     }
     // A node of one pool may be given back for a purchase in another.
     let here = state.reservations.iter().filter(|(_, a)| a.nodes.binary_search(&node.id).is_ok());
-    let mut from_it = here.map(|(_, a)| a).filter(|a| a.job != job && !lets_by(state, a.job, job)).peekable();
+    let mut from_it = here.map(|(_, a)| a).filter(|a| !is_for(state, a.job, job)).peekable();
     if from_it.peek().is_none() {
         return true;
     }
@@ -49,6 +49,12 @@ pub(crate) fn gives_way(state: &State, holder: JobId, to: JobId) -> bool {
 /// until it has waited as many times as long as it is expected to take as the order asks of it: who comes until then and takes no time goes before it too.
 pub(crate) fn lets_by(state: &State, holder: JobId, by: JobId) -> bool {
     gives_way(state, holder, by) || may_be_passed(state, holder, by)
+}
+
+/// Whether what is kept for a job is there for another as well. Jobs of a class ask the same, and take what is kept for one of them in their order: who
+/// goes first in it would else wait for what nobody uses.
+fn is_for(state: &State, holder: JobId, by: JobId) -> bool {
+    state.jobs[holder].class == state.jobs[by].class || lets_by(state, holder, by)
 }
 
 /// Whether a job of the same queue, tier and priority may still pass one by for which something is kept, and was not taken from others.
@@ -201,11 +207,8 @@ pub(crate) fn holds_gang(state: &State, pool: PoolId, reservation: &Reservation)
 /// What room is kept from one who asks, by pool. The asker is a job of the state.
 pub fn kept_from(state: &State, asker: Option<JobId>) -> impl Iterator<Item = KeptRoom> {
     let reservations = state.reservations.iter().filter(|(_, a)| !a.room.is_empty());
-    let kept = reservations.filter(move |(_, reservation)| {
-        // Jobs of a class ask the same: what is kept for one is for all of them, as with quota.
-        let alike = |job: JobId| state.jobs[job].class == state.jobs[reservation.job].class;
-        !asker.is_some_and(|job| alike(job) || lets_by(state, reservation.job, job))
-    });
+    let kept =
+        reservations.filter(move |(_, reservation)| !asker.is_some_and(|job| is_for(state, reservation.job, job)));
     kept.map(|(pool, reservation)| {
         // What still has to leave holds a part of the room until it does.
         let held = state.held_by(&reservation.room).less(state.held_on(&reservation.nodes));

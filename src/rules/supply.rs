@@ -362,6 +362,21 @@ pub(crate) fn refused_since(state: &State, class: ClassId, pool: PoolId) -> Opti
     all?.into_iter().max()
 }
 
+/// Since when what a job has no free places for cannot be had but with something that has been refused. `None`: what was not refused would do.
+pub(crate) fn needs_refused(engine: &mut Engine, job: JobId, pool: PoolId) -> Option<Timestamp> {
+    let class = engine.state.jobs[job].class;
+    let since = last_refused(&engine.state, bought(&engine.state, class, pool))?;
+    let carried = placement::carried(engine, job, class, pool);
+    let others = |state: &State, id: &OfferingId| state.offerings[id.index()].refused_since().is_none();
+    let had = choose_if_bought(&engine.state, Some(job), class, pool, &carried, &others).is_ok();
+    (!had).then_some(since)
+}
+
+/// Since when the last of some offerings to be refused has been. `None`: none of them is.
+pub(crate) fn last_refused(state: &State, offerings: impl IntoIterator<Item = OfferingId>) -> Option<Timestamp> {
+    offerings.into_iter().filter_map(|id| state.offerings[id.index()].refused_since()).max()
+}
+
 /// Offerings of a pool that may be bought for a class, whatever is known of their stock.
 pub(crate) fn bought(state: &State, class: ClassId, pool: PoolId) -> Vec<OfferingId> {
     let shape = &state.classes[class].shape;

@@ -36,6 +36,20 @@ pub(crate) fn floor_short(state: &State) -> bool {
     pools.iter().enumerate().any(short)
 }
 
+/// While something is refused, who may be stopped for it is looked at again at each multiple of this.
+const LOOKS_AGAIN: Span = Span::mins(10);
+
+/// When it was last looked at who may be stopped for what is refused.
+pub(crate) fn looked_at(state: &State) -> Timestamp {
+    Timestamp(state.now.0 - state.now.0 % LOOKS_AGAIN.0)
+}
+
+/// The same, where anything is refused.
+fn looked(state: &State) -> Option<Timestamp> {
+    let refused = state.offerings.iter().any(|offering| offering.blocked_by.is_some());
+    refused.then(|| looked_at(state))
+}
+
 /// When time alone next changes something that could help a job that waits: stock is tried again, a run may be stopped.
 pub(crate) fn wakes_at(state: &State) -> Option<Timestamp> {
     if state.index.queued.is_empty() && !floor_short(state) {
@@ -44,7 +58,8 @@ pub(crate) fn wakes_at(state: &State) -> Option<Timestamp> {
     let after = Timestamp(state.now.0.saturating_add(1));
     let protection_end = state.index.protection_ends.range((after, JobId(0))..).next().map(|g| g.0);
     let stock = state.offerings.iter().map(|o| o.blocked_until).filter(|at| *at > state.now).min();
-    protection_end.into_iter().chain(stock).min()
+    let looks = looked(state).map(|at| at + LOOKS_AGAIN);
+    protection_end.into_iter().chain(stock).chain(looks).min()
 }
 
 /// When time alone last changed something of that kind.
@@ -52,7 +67,7 @@ pub(crate) fn woke_at(state: &State) -> Timestamp {
     let now = (state.now, JobId(u64::MAX));
     let protection_end = state.index.protection_ends.range(..=now).next_back().map(|g| g.0);
     let stock = state.offerings.iter().map(|o| o.blocked_until).filter(|at| *at <= state.now).max();
-    protection_end.into_iter().chain(stock).max().unwrap_or_default()
+    protection_end.into_iter().chain(stock).chain(looked(state)).max().unwrap_or_default()
 }
 
 /// The pause before an effect without an outcome is released again: 30 s, doubling, at most 5 min.

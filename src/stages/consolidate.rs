@@ -22,7 +22,9 @@ use crate::plan::PlanReport;
 use crate::policy::Consolidation;
 use crate::rules::launch::{self, LaunchOption};
 use crate::rules::packing::{self, Packed};
-use crate::rules::relocation::{Destination, Elsewhere, Leaving, goes_to, move_share, together, worth_leaving};
+use crate::rules::relocation::{
+    Destination, Elsewhere, Leaving, goes_to, may_go_onto_dearer, move_share, together, worth_leaving,
+};
 use crate::rules::{floors, idle, quota, reservations, supply};
 use crate::state::State;
 use crate::state::nodes::{Node, NodePhase};
@@ -154,7 +156,7 @@ fn all_go(engine: &mut Engine, chosen: &Move, bought: &mut Vec<Destination>, els
     let mark = engine.state.checkpoint();
     let before = bought.len();
     for to in &chosen.to {
-        let mut goes = goes_to(engine, to.job, to.pool, elsewhere);
+        let mut goes = goes_to(engine, to.job, to.pool, elsewhere) && !may_go_onto_dearer(&engine.state, to);
         if to.pool != chosen.pool {
             bought.push(to.clone());
             goes &= !breaks_a_ceiling(&engine.state, to.pool, bought);

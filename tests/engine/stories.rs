@@ -190,6 +190,7 @@ stories! {
     min_share_goes_first
     min_share_is_left_alone
     moved_home_as_far_as_quota_goes
+    moved_home_not_onto_a_floor
     moved_home_not_onto_what_it_would_not_choose
     moved_home_only_to_save
     moved_home_onto_what_is_free
@@ -203,6 +204,7 @@ stories! {
     needless_boot_of_one_of_many
     needless_boot_under_a_floor
     no_sharing_pool
+    nobody_is_stopped_again_and_again_under_a_ceiling
     nobody_is_stopped_again_for_stock_that_refuses
     nobody_takes_what_a_gang_waits_for
     node_lost_under_a_gang
@@ -305,6 +307,7 @@ stories! {
     weight_counts_in_a_cohort
     what_a_gang_may_borrow_is_left_to_it
     what_a_gang_owns_is_kept_its_own
+    who_came_back_is_stopped_when_there_is_stock
     why_waits_for_preemption
     why_while_stopping
     work_back_undrains

@@ -4,6 +4,7 @@
 //! Never: a node that is kept for somebody, or one with anything on it that the head may not take.
 
 use super::search::{Found, Part, Way, comes_back, keep, lift, price, roll_back, spares_any, to_empty, undo};
+use super::spared::is_in_vain;
 use super::{Trial, bound, refused};
 use crate::effect::WorkerPlace;
 use crate::ids::{JobId, NodeId, OfferingId, PoolId};
@@ -15,7 +16,7 @@ use crate::rules::relocation::holders;
 use crate::rules::{budget, placement, protection, quota, rank, reservations, settings, supply};
 use crate::state::State;
 use crate::state::nodes::{Node, NodePhase};
-use crate::units::{MilliGpu, Rate, Spend};
+use crate::units::{MilliGpu, Rate, Spend, Timestamp};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -50,6 +51,11 @@ pub(super) struct RoomOfEmpty {
 }
 
 impl RoomOfEmpty {
+    /// Since when the last of what is bought to be refused has been. `None`: none of it is.
+    pub(super) fn refused(&self, state: &State) -> Option<Timestamp> {
+        supply::last_refused(state, self.bought.iter().map(|(id, _)| *id))
+    }
+
     fn found(mut self, taken: Found) -> Found {
         self.nodes.sort_unstable();
         Found { nodes: self.nodes, room: self.bought, places: self.places, ..taken }
@@ -120,6 +126,9 @@ fn of_part(trial: &mut Trial<'_>, taker: &Taker, free: &[Emptied]) -> Option<Fou
     };
     let nodes = fewest(few, 1, |gone| part(trial, gone).is_some())?;
     let (way, room) = part(trial, &nodes)?;
+    if is_in_vain(&trial.engine.state, way.runs(), &room.bought) {
+        return None;
+    }
     Some(room.found(keep(trial, taker, way)))
 }
 
@@ -250,6 +259,9 @@ fn for_option(trial: &mut Trial<'_>, taker: &Taker, free: &[Emptied], option: La
     let state = &trial.engine.state;
     let room = reservations::Room::of(state, taker.pool, taker.job);
     let lacks_share = refused(state, taker);
+    let on = |one: &Emptied| state.nodes.get(&one.node).map(holders).unwrap_or_default();
+    let free: Vec<Emptied> = free.iter().filter(|one| !is_in_vain(state, on(one), &option.counts)).copied().collect();
+    let free = free.as_slice();
     let least = room.without(state, &ids(free)).count(state, &option)?;
     let nodes = fewest(free, least, |gone| {
         room.holds(&trial.engine.state, &option, &ids(gone)) && all_give_way(trial, taker, gone, &option, lacks_share)

@@ -18,6 +18,7 @@ mod ceiling;
 mod heads;
 mod losses;
 mod search;
+mod spared;
 
 use crate::decision::{Decision, StopCause};
 use crate::effect::WorkerPlace;
@@ -32,6 +33,7 @@ use crate::rules::allowances::Beside;
 use crate::rules::forecast::{allowance, expected, soonest};
 use crate::rules::placement::{self, NodeScope};
 use crate::rules::rank::{Borrows, Ground, Ranks, Taker};
+use crate::rules::relocation::holders;
 use crate::rules::{allowances, budget, demand, order, quota, reservations, settings, start_targets, supply, timing};
 use crate::state::brakes::Brake;
 use crate::state::index::OrderKey;
@@ -314,13 +316,19 @@ impl Trial<'_> {
         let room = self.state().reservations().get(&pool);
         let made = |room: &&Reservation| keeps && room.job == job && !room.room.is_empty();
         let room = room.filter(made).filter(|_| places.is_none()).cloned();
-        // Places beside it that were to come may have been refused.
-        let room = room.filter(|room| reservations::holds_gang(self.state(), pool, room));
+        // Places beside it that were to come may have been refused, and who runs where nothing was taken for it may be stopped for it.
+        let room = room.filter(|room| reservations::holds_gang(self.state(), pool, room) && self.stand_empty(room));
         let enough = places.is_some() || room.is_some() || supply::can_be_had(self.engine, job, pool);
         // Quota and money without places are kept as well: nobody else is promised them, here as where it is decided.
         let keeps = keeps && self.state().jobs[job].reserved_until.is_none();
         let held = Held { taker, places: places.unwrap_or_default(), room, promised: true, searches: !enough };
         (enough || keeps).then_some(held)
+    }
+
+    /// Whether nothing is on the nodes that are given back for a gang but what is on its way out.
+    fn stand_empty(&self, room: &Reservation) -> bool {
+        let mut nodes = room.nodes.iter().filter_map(|id| self.state().nodes.get(id));
+        nodes.all(|node| holders(node).is_empty())
     }
 
     /// A head has these places and its quota, as far as the trial goes.

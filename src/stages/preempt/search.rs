@@ -12,6 +12,7 @@
 //! Never: more than can be spared; a tier below its `minShare`, but for what its queues have borrowed.
 
 use super::losses::{self, Candidate, Loss, Steady};
+use super::spared::stopped_for_nothing;
 use super::{Lack, Trial, bound, ceiling};
 use crate::effect::WorkerPlace;
 use crate::ids::{JobId, NodeId, OfferingId, QuotaId};
@@ -23,7 +24,7 @@ use crate::state::State;
 use crate::state::jobs::Phase;
 use crate::state::shares::Share;
 use crate::state::undo::Mark;
-use crate::units::{MilliGpu, Spend};
+use crate::units::{MilliGpu, Spend, Timestamp};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::{Ordering, Reverse};
@@ -47,9 +48,11 @@ pub(super) struct Found {
 #[derive(Clone, Default)]
 pub(super) struct Way {
     taken: BTreeMap<JobId, (Ground, Vec<u32>)>,
-    places: Vec<WorkerPlace>,
+    pub(super) places: Vec<WorkerPlace>,
     /// With any one run less of it quota would refuse the head.
     tight: bool,
+    /// Since when something has been refused without which what it leaves to be bought cannot be had.
+    pub(super) refused: Option<Timestamp>,
 }
 
 impl Way {
@@ -65,6 +68,11 @@ impl Way {
         if gone.is_empty() {
             self.taken.remove(&job);
         }
+    }
+
+    /// The runs of which it takes something.
+    pub(super) fn runs(&self) -> impl Iterator<Item = JobId> + '_ {
+        self.taken.keys().copied()
     }
 
     fn without(&self, job: JobId, numbers: &[u32]) -> Way {
@@ -271,9 +279,7 @@ fn tried(
             continue;
         };
         let mut back = comes_back(trial, taker, &way);
-        if lack == Lack::Room && way.places.is_empty() {
-            back.extend(stopped_for_nothing(&trial.engine.state, taker, &way));
-        }
+        back.extend(stopped_for_nothing(&trial.engine.state, taker, lack, &way));
         if back.is_empty() {
             return Some(way);
         }
@@ -281,17 +287,6 @@ fn tried(
         candidates.retain(|candidate| !back.contains(&candidate.job));
     }
     None
-}
-
-/// Runs that are not stopped for the rest of a gang that would have to be bought: they began after stock had refused all that it may have. Who was stopped for
-/// such a purchase once, and has come back because it was refused too, is left alone until some of it is had; all of the gang is still asked for at once.
-fn stopped_for_nothing(state: &State, taker: &Taker, way: &Way) -> Vec<JobId> {
-    let Some(refused) = supply::refused_since(state, taker.class, taker.pool) else { return Vec::new() };
-    let young = |job: &&JobId| {
-        let row = &state.jobs[**job];
-        row.phase != Phase::Booked && row.running_since.unwrap_or(row.since) > refused
-    };
-    way.taken.keys().filter(young).copied().collect()
 }
 
 /// Whether a try costs no more than to ask [`is_refused_with_all`].
@@ -315,7 +310,8 @@ fn with_few(trial: &mut Trial<'_>, taker: &Taker, lack: Lack, order: Order) -> O
     }
     let few = first_of(trial, taker, order, FEW);
     let way = once(trial, taker, (lack, Back::IfEnough), &few, &BTreeSet::new(), &mut None, 1)?;
-    comes_back(trial, taker, &way).is_empty().then_some(way)
+    let goes = comes_back(trial, taker, &way).is_empty();
+    (goes && stopped_for_nothing(&trial.engine.state, taker, lack, &way).is_empty()).then_some(way)
 }
 
 /// Whether anything of a run is on a node that a taker may go to. What is elsewhere helps by its money at most.
@@ -415,6 +411,13 @@ fn once(
         let left = |job: &JobId| !led.contains(job) && way.taken.get(job).is_none_or(|part| !all(part, *job));
         let mut jobs = candidates.iter().map(|candidate| candidate.job);
         *refused = jobs.find(left).filter(|_| !way.taken.is_empty());
+    }
+    if found.as_ref().is_some_and(Vec::is_empty) {
+        way.refused = if lack == Lack::All {
+            ceiling::room_of_empty(trial, taker).and_then(|room| room.refused(&trial.engine.state))
+        } else {
+            supply::needs_refused(trial.engine, taker.job, taker.pool)
+        };
     }
     roll_back(trial, mark, &way);
     way.places = found?;
