@@ -21,7 +21,6 @@ use crate::state::jobs::{Job, Phase};
 use crate::state::places::WorkerNeeds;
 use crate::state::{Held, State};
 use crate::units::{MilliGpu, Rate, Timestamp};
-use alloc::vec::Vec;
 
 /// Why no offering of a pool is affordable, if none is.
 pub(crate) fn refusal(state: &State, class: ClassId, pool: PoolId) -> Option<Reason> {
@@ -207,8 +206,8 @@ pub(crate) fn opens(state: &State, class: ClassId) -> Option<Timestamp> {
     let offers = state.classes[class].fits.iter().flat_map(|(pool, fits)| fits.iter().map(|id| (*pool, *id)));
     let both = |(pool, id)| [gang_rate(state, class, pool, id), purchase_rate(state, class, pool, id)];
     let next = offers.flat_map(both).filter(|rate| *rate > room).min();
-    let promised = promised(state, class, quota);
-    let opens = next.and_then(|next| state.budget_opens(quota, next + promised));
+    let beside = |node| promised(state, class, node);
+    let opens = next.and_then(|next| state.budget_opens_beside(quota, next, beside));
     opens.into_iter().chain(state.budget_period_ends(quota)).min()
 }
 
@@ -217,19 +216,17 @@ fn room(state: &State, class: ClassId) -> Option<Rate> {
         return None;
     }
     let quota = quota_node(state, class)?;
-    let room = state.budget_room(quota)? - promised(state, class, quota);
+    let room = state.budget_rooms(quota).map(|(node, room)| room - promised(state, class, node)).min()?;
     Some(allowances::room(state, class).map_or(room, |left| left.min(room)))
 }
 
-/// What the jobs cost for which others give up quota or money, where a budget is theirs too: as good as spent for all others.
-fn promised(state: &State, class: ClassId, quota: QuotaId) -> Rate {
-    let ours = |node: &QuotaId| state.quota.is_below(quota, *node);
-    let budgets: Vec<QuotaId> = state.budgets.accounts().map(|(node, _)| node).filter(ours).collect();
+/// What the jobs below a node cost for which others give up quota or money: of its budget as good as spent for all others.
+fn promised(state: &State, class: ClassId, node: QuotaId) -> Rate {
     let of = |id: &JobId| {
         let job = &state.jobs[*id];
         let (kept, theirs) = (job.kept?, quota_node(state, job.class)?);
-        let shared = job.class != class && budgets.iter().any(|node| state.quota.is_below(theirs, *node));
-        shared.then(|| promise(state, job, kept.pool))
+        let shares = job.class != class && state.quota.is_below(theirs, node);
+        shares.then(|| promise(state, job, kept.pool))
     };
     state.index.kept.iter().filter_map(of).fold(Rate(0), |sum, rate| sum + rate)
 }

@@ -362,19 +362,43 @@ pub(crate) fn refused_since(state: &State, class: ClassId, pool: PoolId) -> Opti
     all?.into_iter().max()
 }
 
-/// Since when what a job has no free places for cannot be had but with something that has been refused. `None`: what was not refused would do.
-pub(crate) fn needs_refused(engine: &mut Engine, job: JobId, pool: PoolId) -> Option<Timestamp> {
-    let class = engine.state.jobs[job].class;
-    let since = last_refused(&engine.state, bought(&engine.state, class, pool))?;
-    let carried = placement::carried(engine, job, class, pool);
-    let others = |state: &State, id: &OfferingId| state.offerings[id.index()].refused_since().is_none();
-    let had = choose_if_bought(&engine.state, Some(job), class, pool, &carried, &others).is_ok();
-    (!had).then_some(since)
+/// What speaks against it that something can be had: of what is asked for, something was refused, or so much of it has not been had since it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Doubt {
+    /// Since when the last of it to be refused is. `None`: some of it has been had since.
+    pub refused: Option<Timestamp>,
 }
 
-/// Since when the last of some offerings to be refused has been. `None`: none of them is.
-pub(crate) fn last_refused(state: &State, offerings: impl IntoIterator<Item = OfferingId>) -> Option<Timestamp> {
-    offerings.into_iter().filter_map(|id| state.offerings[id.index()].refused_since()).max()
+/// The doubt whether what a job has no free places for can be had. `None`: with nothing that there is doubt about it could be bought.
+pub(crate) fn doubt(engine: &mut Engine, job: JobId, pool: PoolId) -> Option<Doubt> {
+    let class = engine.state.jobs[job].class;
+    let all = bought(&engine.state, class, pool);
+    if all.iter().all(|id| is_certain(&engine.state, *id, 1)) {
+        return None;
+    }
+    let carried = placement::carried(engine, job, class, pool);
+    let others = |state: &State, id: &OfferingId| state.offerings[id.index()].refused_since().is_none();
+    let option = choose_if_bought(&engine.state, Some(job), class, pool, &carried, &others);
+    match option {
+        Ok(option) => doubt_of(&engine.state, &option.counts),
+        Err(_) => Some(Doubt { refused: last_refused(&engine.state, all.into_iter()) }),
+    }
+}
+
+/// The same for so many nodes of some offerings.
+pub(crate) fn doubt_of(state: &State, counts: &[(OfferingId, u32)]) -> Option<Doubt> {
+    let certain = counts.iter().all(|(id, count)| is_certain(state, *id, *count));
+    (!certain).then(|| Doubt { refused: last_refused(state, counts.iter().map(|(id, _)| *id)) })
+}
+
+/// Whether so many nodes of an offering have been had since it was last refused, or it never was.
+fn is_certain(state: &State, id: OfferingId, count: u32) -> bool {
+    let row = &state.offerings[id.index()];
+    row.refused_since().is_none() && (!row.is_probed() || count <= row.window)
+}
+
+fn last_refused(state: &State, offerings: impl Iterator<Item = OfferingId>) -> Option<Timestamp> {
+    offerings.filter_map(|id| state.offerings[id.index()].refused_since()).max()
 }
 
 /// Offerings of a pool that may be bought for a class, whatever is known of their stock.

@@ -36,18 +36,18 @@ pub(crate) fn floor_short(state: &State) -> bool {
     pools.iter().enumerate().any(short)
 }
 
-/// While something is refused, who may be stopped for it is looked at again at each multiple of this.
+/// While there is doubt about any stock, who may be stopped for it is looked at again at each multiple of this.
 const LOOKS_AGAIN: Span = Span::mins(10);
 
-/// When it was last looked at who may be stopped for what is refused.
+/// When it was last looked at who may be stopped for what there is doubt about.
 pub(crate) fn looked_at(state: &State) -> Timestamp {
     Timestamp(state.now.0 - state.now.0 % LOOKS_AGAIN.0)
 }
 
-/// The same, where anything is refused.
+/// The same, where there is any.
 fn looked(state: &State) -> Option<Timestamp> {
-    let refused = state.offerings.iter().any(|offering| offering.blocked_by.is_some());
-    refused.then(|| looked_at(state))
+    let doubt = state.offerings.iter().any(|offering| offering.blocked_by.is_some() || offering.is_probed());
+    doubt.then(|| looked_at(state))
 }
 
 /// When time alone next changes something that could help a job that waits: stock is tried again, a run may be stopped.

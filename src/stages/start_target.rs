@@ -75,6 +75,8 @@ fn late(engine: &mut Engine, report: &mut PlanReport) {
         match start_target.when_late {
             WhenLate::Wait => {}
             WhenLate::BuyOnDemand => engine.decide(Decision::Late { job }),
+            // Once something may be bought for it again it has the whole of its target.
+            WhenLate::Reject if engine.state.is_unbought(row.queue) => {}
             WhenLate::Reject => {
                 // Less than from its arrival, where a brake held it or a policy came since.
                 let whole = engine.state.start_target(row.queue, row.arrival, &engine.state.specs[job]);
@@ -192,15 +194,26 @@ mod tests {
 
     #[test]
     fn the_end_of_a_hold_rejects_nobody_and_names_the_target() {
+        rejected_a_target_after(Brake::Queue("strict".into()));
+    }
+
+    #[test]
+    fn nobody_is_rejected_while_nothing_may_be_bought() {
+        rejected_a_target_after(Brake::Buying);
+        rejected_a_target_after(Brake::Pool("main".into()));
+    }
+
+    fn rejected_a_target_after(brake: Brake) {
         let mut engine = Engine::new();
         // The first of them takes the one node that there may be.
         let events = vec![Event::Configured(Box::new(policy())), submit("first", "plain"), submit("late", "strict")];
         pass(&mut engine, Timestamp(1), events);
         let late = JobId(1);
         assert!(waits(&engine, late), "{:?}", engine.state().job(late));
-        let brake = Brake::Queue("strict".into());
         let set = Event::BrakeSet { brake: brake.clone(), by: "ops".into(), why: String::new(), until: None };
         pass(&mut engine, Timestamp(2), vec![set]);
+        pass(&mut engine, Timestamp(0) + Span::mins(200), Vec::new());
+        assert!(waits(&engine, late), "{:?}", engine.state().job(late));
         let released = Timestamp(0) + Span::mins(300);
         pass(&mut engine, released, vec![Event::BrakeReleased { brake, by: "ops".into() }]);
         assert!(waits(&engine, late), "{:?}", engine.state().job(late));

@@ -56,6 +56,7 @@ stories! {
     budget_beyond_what_the_ceiling_allows
     budget_holds_until_next_hour
     budget_is_kept_for_a_gang
+    budget_is_not_charged_for_a_cousin
     budget_is_not_kept_for_what_no_hour_pays_for
     budget_never_makes_dearer
     budget_of_a_cohort

@@ -13,10 +13,11 @@ use crate::reason::Reason;
 use crate::rules::launch::LaunchOption;
 use crate::rules::rank::Taker;
 use crate::rules::relocation::holders;
-use crate::rules::{budget, placement, protection, quota, rank, reservations, settings, supply};
+use crate::rules::supply::{self, Doubt};
+use crate::rules::{budget, placement, protection, quota, rank, reservations, settings};
 use crate::state::State;
 use crate::state::nodes::{Node, NodePhase};
-use crate::units::{MilliGpu, Rate, Spend, Timestamp};
+use crate::units::{MilliGpu, Rate, Spend};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -51,9 +52,9 @@ pub(super) struct RoomOfEmpty {
 }
 
 impl RoomOfEmpty {
-    /// Since when the last of what is bought to be refused has been. `None`: none of it is.
-    pub(super) fn refused(&self, state: &State) -> Option<Timestamp> {
-        supply::last_refused(state, self.bought.iter().map(|(id, _)| *id))
+    /// The doubt whether what is bought can be had.
+    pub(super) fn doubt(&self, state: &State) -> Option<Doubt> {
+        supply::doubt_of(state, &self.bought)
     }
 
     fn found(mut self, taken: Found) -> Found {

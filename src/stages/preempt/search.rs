@@ -19,12 +19,13 @@ use crate::ids::{JobId, NodeId, OfferingId, QuotaId};
 use crate::job::Gang;
 use crate::rules::placement::{self, NodeScope};
 use crate::rules::rank::{Ground, Taker};
-use crate::rules::{quota, reservations, settings, supply};
+use crate::rules::supply::{self, Doubt};
+use crate::rules::{quota, reservations, settings};
 use crate::state::State;
 use crate::state::jobs::Phase;
 use crate::state::shares::Share;
 use crate::state::undo::Mark;
-use crate::units::{MilliGpu, Spend, Timestamp};
+use crate::units::{MilliGpu, Spend};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::{Ordering, Reverse};
@@ -51,8 +52,8 @@ pub(super) struct Way {
     pub(super) places: Vec<WorkerPlace>,
     /// With any one run less of it quota would refuse the head.
     tight: bool,
-    /// Since when something has been refused without which what it leaves to be bought cannot be had.
-    pub(super) refused: Option<Timestamp>,
+    /// The doubt whether what it leaves to be bought can be had.
+    pub(super) doubt: Option<Doubt>,
 }
 
 impl Way {
@@ -413,10 +414,10 @@ fn once(
         *refused = jobs.find(left).filter(|_| !way.taken.is_empty());
     }
     if found.as_ref().is_some_and(Vec::is_empty) {
-        way.refused = if lack == Lack::All {
-            ceiling::room_of_empty(trial, taker).and_then(|room| room.refused(&trial.engine.state))
+        way.doubt = if lack == Lack::All {
+            ceiling::room_of_empty(trial, taker).and_then(|room| room.doubt(&trial.engine.state))
         } else {
-            supply::needs_refused(trial.engine, taker.job, taker.pool)
+            supply::doubt(trial.engine, taker.job, taker.pool)
         };
     }
     roll_back(trial, mark, &way);

@@ -136,6 +136,7 @@ fn resume(state: &mut State, job: JobId) {
     let now = state.now;
     let was = state.jobs[job].phase;
     let serves = state.services.contains_key(&job);
+    state.renew_target(job);
     state.edit_job(job, |row| {
         row.phase = if serves { Phase::Serving } else { Phase::Queued };
         row.since = now;

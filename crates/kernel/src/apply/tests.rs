@@ -10,10 +10,11 @@ use crate::journal::APPLY_VERSION;
 use crate::machine::StateMachine;
 use crate::making::offering;
 use crate::policy::{Policy, Pool, QueueRule, QuotaNode, StartTarget, Tier, WhenLate};
+use crate::reason::Reason;
 use crate::state::brakes::Brake;
 use crate::state::index::Index;
 use crate::state::jobs::{Job, Phase};
-use crate::units::{Span, Timestamp};
+use crate::units::{Rate, Span, Timestamp};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec;
@@ -86,6 +87,12 @@ fn who_would_be_rejected_has_its_whole_start_target_when_a_brake_ends() {
         // It held nobody of the queue.
         (Brake::Queue("other".into()), WhenLate::Reject, APPLY_VERSION, 11),
         (Brake::Preemption, WhenLate::Reject, APPLY_VERSION, 11),
+        // Nothing could be bought for it.
+        (Brake::Buying, WhenLate::Reject, APPLY_VERSION, 310),
+        (Brake::Pool("main".into()), WhenLate::Reject, APPLY_VERSION, 310),
+        (Brake::Pool("other".into()), WhenLate::Reject, APPLY_VERSION, 11),
+        (Brake::Buying, WhenLate::Wait, APPLY_VERSION, 11),
+        (Brake::Buying, WhenLate::Reject, 4, 11),
         // Nothing is lost by being late.
         (team(), WhenLate::Wait, APPLY_VERSION, 11),
         (team(), WhenLate::BuyOnDemand, APPLY_VERSION, 11),
@@ -120,6 +127,39 @@ fn a_queue_is_held_until_its_last_brake_ends() {
     assert_eq!(late_in(&machine), Some(210));
     let _ = happens(&mut machine, 300, APPLY_VERSION, &configured(Some((10, WhenLate::Reject))));
     assert_eq!(late_in(&machine), Some(210));
+}
+
+#[test]
+fn who_was_held_for_its_price_has_its_whole_start_target_when_it_waits_again() {
+    for (when_late, version, expected) in [
+        (WhenLate::Reject, APPLY_VERSION, 310),
+        // Nothing is lost by being late.
+        (WhenLate::Wait, APPLY_VERSION, 11),
+        (WhenLate::BuyOnDemand, APPLY_VERSION, 11),
+        // A record of before means what it meant.
+        (WhenLate::Reject, 4, 11),
+    ] {
+        let mut machine = waiting(Some((10, when_late)), version);
+        let reason = Reason::BeyondBudget { least: Rate(2), budget: Rate(1), bound: None };
+        let _ = machine.apply_decision(&Decision::Hold { job: JOB, reason });
+        machine.apply_tick(Tick { now: minute(300), resumed: false, delivered: 0 }, version);
+        let _ = machine.apply_decision(&Decision::Resume { job: JOB });
+        assert_eq!(late_in(&machine), Some(expected), "{when_late:?} {version}");
+        assert_eq!(*machine.index(), Index::rebuilt(&machine));
+    }
+}
+
+#[test]
+fn a_queue_that_is_held_and_not_bought_for_waits_for_both_brakes() {
+    for (first, last) in [(Brake::Buying, Brake::Admission), (Brake::Admission, Brake::Buying)] {
+        let mut machine = waiting(Some((10, WhenLate::Reject)), APPLY_VERSION);
+        let _ = happens(&mut machine, 2, APPLY_VERSION, &set(&first, None));
+        let _ = happens(&mut machine, 3, APPLY_VERSION, &set(&last, None));
+        let _ = happens(&mut machine, 100, APPLY_VERSION, &release(&first));
+        assert_eq!(late_in(&machine), Some(11), "{first:?}");
+        let _ = happens(&mut machine, 200, APPLY_VERSION, &release(&last));
+        assert_eq!(late_in(&machine), Some(210), "{last:?}");
+    }
 }
 
 #[test]

@@ -160,9 +160,11 @@ impl State {
 
     /// Takes a brake off. Returns whether it was on.
     pub(crate) fn release_brake(&mut self, brake: &Brake) -> bool {
+        let unbought = self.unbought_queues();
         let was = self.brakes.remove(brake).is_some();
         if was {
             self.renew_brakes();
+            self.are_bought_again(unbought);
         }
         was
     }
@@ -172,6 +174,7 @@ impl State {
         if self.brakes.is_empty() {
             return;
         }
+        let unbought = self.unbought_queues();
         let (now, nodes, before) = (self.now, &self.nodes, self.brakes.len());
         self.brakes.retain(|brake, order| {
             let gone = matches!(brake, Brake::Node(id) if !nodes.contains_key(id));
@@ -179,6 +182,7 @@ impl State {
         });
         if self.brakes.len() < before {
             self.renew_brakes();
+            self.are_bought_again(unbought);
         }
     }
 
@@ -196,7 +200,8 @@ impl State {
         let held = self.held_queues();
         if held != self.index.held_queues {
             let changed: BTreeSet<QueueId> = held.symmetric_difference(&self.index.held_queues).copied().collect();
-            let released: BTreeSet<QueueId> = self.index.held_queues.difference(&held).copied().collect();
+            let released = self.index.held_queues.difference(&held).copied();
+            let released: BTreeSet<QueueId> = released.filter(|queue| !self.is_unbought(*queue)).collect();
             let waits = |id: &JobId| self.jobs[*id].phase == Phase::Queued && changed.contains(&self.jobs[*id].queue);
             let waiting: Vec<JobId> = self.index.open_jobs.iter().copied().filter(waits).collect();
             waiting.iter().for_each(|id| self.index.row_out(&self.jobs[*id], &self.specs[*id]));
@@ -234,6 +239,31 @@ impl State {
                 row.start_target.iter_mut().for_each(|target| target.by = target.by.max(whole.by));
             });
         }
+    }
+
+    /// Whether brakes keep everything from being bought for a queue: buying is paused, or each of its pools is drained.
+    #[must_use]
+    pub fn is_unbought(&self, queue: QueueId) -> bool {
+        if self.brakes.is_empty() {
+            return false;
+        }
+        let drained = |pool: &PoolId| self.pool_brake(*pool).is_some();
+        let rule = self.queues.get(queue).and_then(|queue| queue.rule.as_ref());
+        let pools = rule.map_or(&[][..], |rule| &rule.pools);
+        self.brakes.contains_key(&Brake::Buying) || (!pools.is_empty() && pools.iter().all(drained))
+    }
+
+    fn unbought_queues(&self) -> BTreeSet<QueueId> {
+        if self.brakes.is_empty() {
+            return BTreeSet::new();
+        }
+        self.queues.iter().map(|(id, _)| id).filter(|id| self.is_unbought(*id)).collect()
+    }
+
+    /// Time in which nothing could be bought for a queue counts against none of its jobs either.
+    fn are_bought_again(&mut self, mut unbought: BTreeSet<QueueId>) {
+        unbought.retain(|queue| !self.is_unbought(*queue) && !self.index.held_queues.contains(queue));
+        self.restart_targets(&unbought);
     }
 
     /// The queues whose jobs are kept from being admitted.

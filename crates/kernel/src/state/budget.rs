@@ -354,6 +354,11 @@ impl State {
         self.holding(quota).map(|(_, account)| account.room(self.now)).min()
     }
 
+    /// The same for each budget there, by its node.
+    pub fn budget_rooms(&self, quota: QuotaId) -> impl Iterator<Item = (QuotaId, Rate)> + '_ {
+        self.holding(quota).map(|(at, account)| (at, account.room(self.now)))
+    }
+
     /// The budgets above a node that do not let a gang of this rate start now.
     pub fn budgets_closed(&self, quota: QuotaId, rate: Rate) -> impl Iterator<Item = QuotaId> + '_ {
         self.holding(quota).filter(move |(_, account)| account.room(self.now) < rate).map(|(at, _)| at)
@@ -361,8 +366,19 @@ impl State {
 
     /// When a gang of this rate may start there, if it may not now and nothing else changes.
     pub fn budget_opens(&self, quota: QuotaId, rate: Rate) -> Option<Timestamp> {
-        let closed = self.holding(quota).filter(|(_, account)| account.room(self.now) < rate);
-        closed.map(|(_, account)| account.opens(self.now, rate)).max()
+        self.budget_opens_beside(quota, rate, |_| Rate(0))
+    }
+
+    /// The same beside what else is as good as spent of the budget of a node.
+    pub fn budget_opens_beside(
+        &self,
+        quota: QuotaId,
+        rate: Rate,
+        beside: impl Fn(QuotaId) -> Rate,
+    ) -> Option<Timestamp> {
+        let asked = self.holding(quota).map(|(at, account)| (account, rate + beside(at)));
+        let closed = asked.filter(|(account, rate)| account.room(self.now) < *rate);
+        closed.map(|(account, rate)| account.opens(self.now, rate)).max()
     }
 
     /// Whether what is left for a gang becomes more by time alone: within the last hour of a period.

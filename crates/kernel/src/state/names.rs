@@ -231,6 +231,19 @@ impl State {
         }
     }
 
+    /// Who was held because nothing that it may have could be paid, and would be rejected if it were late, has the whole of its target from now on.
+    pub(crate) fn renew_target(&mut self, id: JobId) {
+        let job = &self.jobs[id];
+        let rejects = |target: &JobStartTarget| target.when_late == WhenLate::Reject;
+        if self.apply_version < 5 || job.phase != Phase::Held || !job.start_target.as_ref().is_some_and(rejects) {
+            return;
+        }
+        let target = self.start_target(job.queue, job.arrival, &self.specs[id]);
+        if let Some(target) = target.map(|target| self.target_anew(job, target)) {
+            self.edit_job(id, |row| row.start_target = Some(target));
+        }
+    }
+
     /// The target of a job that waits, which would count from its arrival. Where who is late is rejected, a job has the whole of a new one from now
     /// on, the whole of a shorter one as far as it had that long, and what the end of a brake has given it. Up to version 4 all counted from the arrival.
     fn target_anew(&self, job: &Job, target: JobStartTarget) -> JobStartTarget {
