@@ -10,13 +10,13 @@
 //! savings over disruption.
 //!
 //! Who is moved waits as any other does, and is bought for in the first of its pools that has quota for it and capacity to buy: that is what a move is judged
-//! by. Where a pool before that one has free places, it would go there instead, so that it stays; and so it does while its own has a spare node that is dearer.
+//! by. Where a pool before that one has free places, it would go there instead, so that it stays; and so it does while its own keeps a dearer node ready.
 //!
 //! Never: moves to capacity whose stock was last found wanting.
 
 use super::launch::{self, LaunchOption};
 use super::placement::{self, NodeScope};
-use super::{allowances, demand, forecast, quota, slack, supply};
+use super::{allowances, demand, forecast, quota, settings, slack, supply};
 use crate::catalog::CapacityType;
 use crate::decision::DrainWhy;
 use crate::engine::Engine;
@@ -115,9 +115,12 @@ pub(crate) fn goes_to(engine: &mut Engine, id: JobId, pool: PoolId, elsewhere: &
     })
 }
 
-/// Whether a run that is moved may go onto a spare node that is dearer than what is to be bought for it: what is free is taken first, and where the policy keeps
-/// nodes ready another is bought in its place. Nothing would be saved, at one review after the other.
+/// Whether a run that is moved may go onto a node that is kept ready and dearer than what is to be bought for it: what is free is taken first, and another is
+/// bought in its place. Nothing would be saved, at one review after the other.
 pub(crate) fn may_go_onto_dearer(state: &State, to: &Destination) -> bool {
+    if settings::pool(state, to.pool).is_none_or(|rules| rules.kept(state.now) == 0) {
+        return false;
+    }
     let class = state.jobs[to.job].class;
     let shape = &state.classes[class].shape;
     let fewest = u64::from(shape.gang.fewest());
