@@ -171,19 +171,20 @@ impl State {
 
     /// Brakes whose time is over end, and those of nodes that are gone.
     pub(crate) fn end_brakes(&mut self) {
-        if self.brakes.is_empty() {
+        let (now, nodes) = (self.now, &self.nodes);
+        let is_over = |brake: &Brake, order: &BrakeOrder| {
+            let gone = matches!(brake, Brake::Node(id) if !nodes.contains_key(id));
+            gone || order.until.is_some_and(|until| until <= now)
+        };
+        let over: Vec<Brake> =
+            self.brakes.iter().filter(|(brake, order)| is_over(brake, order)).map(|(brake, _)| brake.clone()).collect();
+        if over.is_empty() {
             return;
         }
         let unbought = self.unbought_queues();
-        let (now, nodes, before) = (self.now, &self.nodes, self.brakes.len());
-        self.brakes.retain(|brake, order| {
-            let gone = matches!(brake, Brake::Node(id) if !nodes.contains_key(id));
-            !gone && order.until.is_none_or(|until| until > now)
-        });
-        if self.brakes.len() < before {
-            self.renew_brakes();
-            self.are_bought_again(unbought);
-        }
+        self.brakes.retain(|brake, _| !over.contains(brake));
+        self.renew_brakes();
+        self.are_bought_again(unbought);
     }
 
     /// Which nodes take no work is said by their rows again, before lookups are made of them.
