@@ -164,7 +164,7 @@ fn of_all(trial: &mut Trial<'_>, taker: &Taker) -> Option<Found> {
 /// The nodes that stand empty in the trial and are given back, and what is bought then.
 pub(super) fn room_of_empty(trial: &Trial<'_>, taker: &Taker) -> Option<RoomOfEmpty> {
     let state = &trial.engine.state;
-    let is_empty = |id: &NodeId| state.nodes.get(id).is_some_and(|node| holders(node).is_empty());
+    let is_empty = |id: &NodeId| state.nodes.get(id).is_some_and(|node| node.holds.is_empty());
     let empty: Vec<NodeId> = trial.emptiable.iter().flatten().copied().filter(is_empty).collect();
     let room = reservations::Room::of(state, taker.pool, taker.job);
     let without = room.without(state, &empty);

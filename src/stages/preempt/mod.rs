@@ -33,7 +33,6 @@ use crate::rules::allowances::Beside;
 use crate::rules::forecast::{allowance, expected, soonest};
 use crate::rules::placement::{self, NodeScope};
 use crate::rules::rank::{Borrows, Ground, Ranks, Taker};
-use crate::rules::relocation::holders;
 use crate::rules::{allowances, budget, demand, order, quota, reservations, settings, start_targets, supply, timing};
 use crate::state::brakes::Brake;
 use crate::state::index::OrderKey;
@@ -328,7 +327,7 @@ impl Trial<'_> {
     /// Whether nothing is on the nodes that are given back for a gang but what is on its way out.
     fn stand_empty(&self, room: &Reservation) -> bool {
         let mut nodes = room.nodes.iter().filter_map(|id| self.state().nodes.get(id));
-        nodes.all(|node| holders(node).is_empty())
+        nodes.all(|node| node.holds.is_empty())
     }
 
     /// A head has these places and its quota, as far as the trial goes.

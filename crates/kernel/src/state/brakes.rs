@@ -160,11 +160,9 @@ impl State {
 
     /// Takes a brake off. Returns whether it was on.
     pub(crate) fn release_brake(&mut self, brake: &Brake) -> bool {
-        let unbought = self.unbought_queues();
-        let was = self.brakes.remove(brake).is_some();
+        let was = self.brakes.contains_key(brake);
         if was {
-            self.renew_brakes();
-            self.are_bought_again(unbought);
+            self.take_off(core::slice::from_ref(brake));
         }
         was
     }
@@ -178,13 +176,18 @@ impl State {
         };
         let over: Vec<Brake> =
             self.brakes.iter().filter(|(brake, order)| is_over(brake, order)).map(|(brake, _)| brake.clone()).collect();
-        if over.is_empty() {
-            return;
+        if !over.is_empty() {
+            self.take_off(&over);
         }
-        let unbought = self.unbought_queues();
-        self.brakes.retain(|brake, _| !over.contains(brake));
+    }
+
+    /// Takes these brakes off, that are on. Time in which nothing could be bought for a queue counts against none of its jobs, as time in which it was held.
+    fn take_off(&mut self, over: &[Brake]) {
+        let mut bought_again = self.unbought_queues();
+        over.iter().for_each(|brake| _ = self.brakes.remove(brake));
         self.renew_brakes();
-        self.are_bought_again(unbought);
+        bought_again.retain(|queue| !self.is_unbought(*queue) && !self.index.held_queues.contains(queue));
+        self.restart_targets(&bought_again);
     }
 
     /// Which nodes take no work is said by their rows again, before lookups are made of them.
@@ -259,12 +262,6 @@ impl State {
             return BTreeSet::new();
         }
         self.queues.iter().map(|(id, _)| id).filter(|id| self.is_unbought(*id)).collect()
-    }
-
-    /// Time in which nothing could be bought for a queue counts against none of its jobs either.
-    fn are_bought_again(&mut self, mut unbought: BTreeSet<QueueId>) {
-        unbought.retain(|queue| !self.is_unbought(*queue) && !self.index.held_queues.contains(queue));
-        self.restart_targets(&unbought);
     }
 
     /// The queues whose jobs are kept from being admitted.
