@@ -373,7 +373,8 @@ pub(crate) struct Doubt {
 pub(crate) fn doubt(engine: &mut Engine, job: JobId, pool: PoolId) -> Option<Doubt> {
     let class = engine.state.jobs[job].class;
     let all = bought(&engine.state, class, pool);
-    if all.iter().all(|id| is_certain(&engine.state, *id, 1)) {
+    // Nothing has been refused lately, so that however many are asked for there is no doubt.
+    if all.iter().all(|id| is_certain(&engine.state, *id, u32::MAX)) {
         return None;
     }
     let carried = placement::carried(engine, job, class, pool);

@@ -207,6 +207,7 @@ stories! {
     no_sharing_pool
     nobody_is_stopped_again_and_again_under_a_ceiling
     nobody_is_stopped_again_for_stock_that_refuses
+    nobody_is_stopped_for_more_than_was_had
     nobody_takes_what_a_gang_waits_for
     node_lost_under_a_gang
     numa_group_kept_whole
