@@ -99,7 +99,30 @@ fn bad_json_says_what_is_wrong_with_it() {
         &["line 3: a JSON object begins and is never closed", "cut off"],
     );
     check(format!("[\n{good},\n"), None, &["the JSON array is never closed", "cut off"]);
-    check(format!("[\n{good},\n{{\"jobid\": oops}}]"), philly, &["line 3: not JSON: expected value"]);
+    check(
+        format!("[\n{good},\n{{\"jobid\": oops}}]"),
+        philly,
+        &["line 3: not JSON at byte 11 of the line: expected value"],
+    );
+    check(
+        format!("[\n{good},\n  {{\"jobid\":\noops}}]"),
+        philly,
+        &["line 4: not JSON at byte 1 of the line: expected value"],
+    );
+    // What is not closed because it is broken was not cut off.
+    let unnamed = "not JSON at byte 2 of the line: key must be a string; correct the object";
+    check(format!("[\n{good},\n{{jobid: \n{good},\n{good}\n]"), None, &["line 3: ", unnamed]);
+    check(
+        format!("[\n{good},\n{{\"jobid\": \"b}},\n{good}\n]"),
+        None,
+        &["line 3: not JSON at byte 14 of the line: control character"],
+    );
+    check("{\"jobid\": \"b\n\"}", philly, &["line 1: not JSON at the end of the line: control character"]);
+    check(
+        format!("{good}\n  {{jobid: {}", "x".repeat(17 << 20)),
+        philly,
+        &["line 2: not JSON at byte 4 of the line: key must be a string"],
+    );
     check(format!("[\n{good},\n 7]"), philly, &["line 3: \"7\" where a JSON object should begin"]);
     check("[]", philly, &["the file has no jobs"]);
     check(r#"[{"attempts": []}]"#, None, &["line 1, column jobid: the column is missing, found attempts"]);
