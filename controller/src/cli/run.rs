@@ -133,6 +133,7 @@ fn begin(args: &RunArgs, config: &Config, folder: &Path, out: Output) -> Result<
         resume,
         consent: args.consent(),
         outside: crate::cloud::outside_clocks(config),
+        witnesses: crate::cloud::witness(config).into_iter().collect(),
         policy: Some((text.clone(), compiled.policy.clone())),
         routes: Arc::clone(&routes) as _,
         real,

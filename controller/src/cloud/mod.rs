@@ -15,7 +15,7 @@ pub use check::{check_policy, unknown_efa, warnings};
 use crate::clock::OutsideClock;
 use crate::cluster::Terminate;
 use crate::config::Config;
-use crate::driver::{DriverHandle, EffectExecutor};
+use crate::driver::{DriverHandle, EffectExecutor, Witness};
 use forebay_catalog::Catalogue;
 use forebay_catalog::PriceRow;
 use forebay_source::{Diagnostic, Health};
@@ -152,6 +152,16 @@ pub fn outside_clocks(config: &Config) -> Vec<OutsideClock> {
         Some(OutsideClock { name: format!("ec2:{}", ec2.name), url })
     });
     ec2.collect()
+}
+
+/// What outside can tell how far a journal had gone: EC2, by the tags of instances.
+#[must_use]
+pub fn witness(config: &Config) -> Option<Witness> {
+    match &config.ec2 {
+        #[cfg(feature = "ec2")]
+        Some(ec2) => Some(ec2::witness(ec2)),
+        _ => None,
+    }
 }
 
 /// Opens the configured cloud. `None`: it is simulated.

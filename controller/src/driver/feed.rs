@@ -14,8 +14,11 @@ use forebay_kernel::policy::Policy;
 use forebay_kernel::units::{Span, Timestamp};
 use forebay_wire::intake::{Caller, Intake, NoRoutes, Router};
 use serde_json::Value;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+
+/// How many different warnings a replay says; what is beyond is in the log of level debug.
+const MOST_WARNED: usize = 20;
 
 /// One record of a feed.
 #[derive(Clone, Debug)]
@@ -48,6 +51,8 @@ pub struct Feed {
     /// Whoever wrote the file may submit to every queue.
     caller: Caller,
     routes: Arc<dyn Router>,
+    /// What was warned of.
+    warned: BTreeSet<String>,
 }
 
 impl std::fmt::Debug for Feed {
@@ -67,7 +72,8 @@ impl Feed {
         };
         let jobs = items.iter().filter(is_job).count() as u64;
         let (caller, routes) = (Caller::local(), Arc::new(NoRoutes));
-        Feed { name: name.to_owned(), items: items.into(), taken: 0, jobs, start, droughts, caller, routes }
+        let (name, items, warned) = (name.to_owned(), items.into(), BTreeSet::new());
+        Feed { name, items, taken: 0, jobs, start, droughts, caller, routes, warned }
     }
 
     /// The same, with the policy's routes.
@@ -87,7 +93,7 @@ impl Feed {
         self.droughts.clone()
     }
 
-    fn decode(&self, item: FeedItem, policy: Option<&Policy>) -> FedItem {
+    fn decode(&mut self, item: FeedItem, policy: Option<&Policy>) -> FedItem {
         let value = match item.content {
             FeedContent::Job(spec) => return FedItem::Event(Event::JobSubmitted(spec)),
             FeedContent::Event(value) => value,
@@ -96,21 +102,30 @@ impl Feed {
         if value.get("type").and_then(Value::as_str) == Some("simulation.market") {
             return FedItem::Nothing;
         }
-        let (name, position) = (self.name.as_str(), self.taken);
+        let position = self.taken;
         let intake = Intake { caller: &self.caller, routes: self.routes.as_ref(), key: None };
         match intake.decode_value(&value) {
             Ok(decoded) => {
-                for warning in decoded.warnings {
-                    tracing::debug!(line = position, "{warning}");
-                }
+                decoded.warnings.into_iter().for_each(|warning| self.warn(warning, value.get("subject")));
                 FedItem::Event(as_submitter(decoded.event, policy))
             }
             Err(why) => {
                 tracing::warn!(position, code = why.code.as_str(), "rejected: {why}");
                 let bytes = value.to_string().into_bytes();
-                let original = Original { source: name.into(), position, bytes, ..Original::default() };
+                let original = Original { source: self.name.as_str().into(), position, bytes, ..Original::default() };
                 FedItem::Rejected(Box::new(Rejection::unreadable(original, why)))
             }
+        }
+    }
+
+    /// Says what is carried along and has no effect: each different thing once, with the first job of which it is so.
+    fn warn(&mut self, warning: String, subject: Option<&Value>) {
+        let subject = subject.and_then(Value::as_str).unwrap_or_default();
+        if self.warned.len() >= MOST_WARNED || self.warned.contains(&warning) {
+            tracing::debug!(position = self.taken, subject, "{warning}");
+        } else {
+            tracing::warn!(position = self.taken, subject, "{warning}");
+            self.warned.insert(warning);
         }
     }
 }

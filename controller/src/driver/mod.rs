@@ -14,6 +14,7 @@ mod retention;
 mod start;
 #[cfg(test)]
 pub(crate) mod tests;
+mod witness;
 
 pub use feed::{Feed, FeedContent, FeedItem};
 pub use forebay_driver::adapters::{EffectExecutor, EffectOrigin, EffectRequest};
@@ -27,3 +28,4 @@ pub(crate) use resume::LogPositions;
 pub use resume::{Consent, StartClock, TimeConsent, refuse_what_is_left};
 pub use retention::Retention;
 pub use start::{Finished, RealAdapters, Running, Settings, WorldMaker, start};
+pub use witness::{AskWitness, GivenId, GivenOut, Witness};

@@ -8,6 +8,7 @@
 //!
 //! Never: a file that is changed by a start that is refused, or a loss without its owner's word.
 
+use super::witness::{self, NextIds, Witness};
 use super::{DriverError, REJECTED};
 use crate::clock::{self, OutsideClock};
 use crate::files::create_private_folder;
@@ -55,6 +56,15 @@ pub struct StartClock {
     pub outside: Vec<OutsideClock>,
 }
 
+/// What a start asks of what is outside.
+#[derive(Clone, Debug, Default)]
+pub struct AskedOutside {
+    /// The clock, and whom to ask about it.
+    pub clock: StartClock,
+    /// Whom to ask how far the journal had gone.
+    pub witnesses: Vec<Witness>,
+}
+
 /// Where the logs beside a journal should be, by its state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogPositions {
@@ -87,9 +97,11 @@ impl LogPositions {
 ///
 /// # Errors
 /// It is damaged, something that was acknowledged is missing, or the time is one that nothing confirms. Nothing was changed then.
-pub(super) fn resume(folder: &Path, consent: Consent, time: &StartClock) -> Result<RecoveredJournal, DriverError> {
+pub(super) fn resume(folder: &Path, consent: Consent, outside: &AskedOutside) -> Result<RecoveredJournal, DriverError> {
     let mut checked = check(folder)?;
-    let findings = shortfalls(folder, &checked)?;
+    let mut findings = shortfalls(folder, &checked)?;
+    findings.extend(seen_outside(folder, &checked, &outside.witnesses));
+    let time = &outside.clock;
     let (last, now) = (checked.journal.last_tick_ms(), time.now_ms);
     let accepted = now
         .map(|now| clock::judge(last, now, || time.outside.iter().filter_map(clock::ask).collect(), consent.time))
@@ -142,6 +154,15 @@ fn shortfalls(folder: &Path, checked: &CheckedMachine) -> Result<Vec<Shortfall>,
         missing: at - known,
     }));
     Ok(found)
+}
+
+/// What instances, pods and sinks show to be missing.
+fn seen_outside(folder: &Path, checked: &CheckedMachine, witnesses: &[Witness]) -> Vec<Shortfall> {
+    let counters = checked.machine.counters();
+    let next =
+        NextIds { purchase: counters.next_purchase, effect: checked.journal.end().0, status: counters.statuses + 1 };
+    let journal = checked.journal.identity().id;
+    witnesses.iter().filter_map(|witness| witness::shortfall(witness, folder, journal, next)).collect()
 }
 
 /// Lines that are missing between two segments.
@@ -232,9 +253,9 @@ mod tests {
         let in_the_way = folder.path().join("journal.mark.new");
         std::fs::create_dir(&in_the_way).unwrap();
         let consent = Consent { loss: Some(1), ..Consent::default() };
-        assert!(resume(folder.path(), consent, &StartClock::default()).is_err());
+        assert!(resume(folder.path(), consent, &AskedOutside::default()).is_err());
         std::fs::remove_dir(&in_the_way).unwrap();
-        let resumed = resume(folder.path(), Consent::default(), &StartClock::default()).unwrap();
+        let resumed = resume(folder.path(), Consent::default(), &AskedOutside::default()).unwrap();
         let kept = folder.path().join(format!("given-up-{}", resumed.journal.meta().incarnation)).join(status::FOLDER);
         assert_eq!(crate::segments::read_all(&kept).unwrap().len(), 1);
     }

@@ -10,8 +10,9 @@
 
 use super::feed::Feed;
 use super::observed::ObservedJournal;
-use super::resume::{Consent, LogPositions, StartClock, refuse_what_is_left, resume};
+use super::resume::{AskedOutside, Consent, LogPositions, StartClock, refuse_what_is_left, resume};
 use super::retention::Retention;
+use super::witness::Witness;
 use super::{ClockMode, DriverError, DriverHandle};
 use crate::clock::{self, OutsideClock};
 use crate::intake::rejected::RejectedLog;
@@ -93,6 +94,8 @@ pub struct Settings {
     pub consent: Consent,
     /// Clocks outside that can confirm a time.
     pub outside: Vec<OutsideClock>,
+    /// What outside can tell how far the journal had gone.
+    pub witnesses: Vec<Witness>,
     /// Counts what becomes durable in the journal, what enters batches, and how long they take.
     pub commits: Arc<CommitCounts>,
     /// Tests: die, as by `kill -9`, after so many batches.
@@ -118,15 +121,16 @@ impl Settings {
             tenants: TenantLimits::default(),
             consent: Consent::default(),
             outside: Vec::new(),
+            witnesses: Vec::new(),
             commits: Arc::default(),
             dies_after: None,
         }
     }
 
-    /// The clock that a journal goes on with. A replay's time is its file's.
-    fn start_clock(&self) -> StartClock {
+    /// What is asked outside. A replay's time is its file's.
+    fn asked_outside(&self) -> AskedOutside {
         let now_ms = (self.clock == ClockMode::Wall).then(clock::now_ms);
-        StartClock { now_ms, outside: self.outside.clone() }
+        AskedOutside { clock: StartClock { now_ms, outside: self.outside.clone() }, witnesses: self.witnesses.clone() }
     }
 }
 
@@ -183,8 +187,8 @@ impl Running {
 /// The journal or a log cannot be opened, there is no policy, or the feed is not the one that the journal was fed from.
 pub fn start(settings: Settings) -> Result<Running, DriverError> {
     let (journal, engine, recovery) = if settings.resume {
-        let (consent, time) = (settings.consent, settings.start_clock());
-        let RecoveredJournal { journal, machine, recovery } = resume(&settings.folder, consent, &time)?;
+        let outside = settings.asked_outside();
+        let RecoveredJournal { journal, machine, recovery } = resume(&settings.folder, settings.consent, &outside)?;
         (journal, Engine::recovered(machine), Some(recovery))
     } else {
         let created = settings.feed.as_ref().map_or_else(|| live::wall_ms().0, |f| f.start().0);

@@ -82,7 +82,7 @@ pub fn unaccounted<'a>(
 enum Owner {
     /// This journal, with the purchase if the tag is readable.
     Ours(Option<PurchaseId>),
-    /// This journal, after the backup that it goes on from.
+    /// This journal, after the backup or the copy that it goes on from.
     Lost,
     /// An earlier journal.
     Predecessor,
@@ -93,6 +93,9 @@ enum Owner {
 fn owner(settings: &Ec2Settings, instance: &DescribedInstance) -> Owner {
     if instance.tag(TAG_CLUSTER) != Some(&settings.cluster) {
         return Owner::Other;
+    }
+    if settings.unrecorded.contains(&instance.instance) {
+        return Owner::Lost;
     }
     let purchase = instance.tag(TAG_PURCHASE).and_then(|p| p.parse().ok());
     match instance.tag(TAG_JOURNAL).map(|journal| settings.claim(journal, purchase)) {

@@ -17,6 +17,10 @@ pub struct Ec2Settings {
     pub journal: String,
     /// The journal's incarnations, where it is known: instances of earlier ones are its own as far as it knows what they are.
     pub lineage: JournalIdentity,
+    /// The number of the first purchase that the journal had not made when the process started. `None`: it is not known.
+    pub first_purchase: Option<u64>,
+    /// Instances that the journal bought after its last record, as the first listing after a start shows. Nothing may end them.
+    pub unrecorded: BTreeSet<String>,
     /// Earlier journals whose instances are terminated as orphans.
     pub predecessors: BTreeSet<String>,
     /// How the instances of each pool are launched.
@@ -104,6 +108,8 @@ impl Ec2Settings {
             cluster: cluster.to_owned(),
             journal: journal.to_owned(),
             lineage: JournalIdentity::default(),
+            first_purchase: None,
+            unrecorded: BTreeSet::new(),
             predecessors: BTreeSet::new(),
             pools: BTreeMap::new(),
             other,

@@ -246,6 +246,31 @@ fn the_example_day_replays_the_same_twice() {
     assert!(first.err.contains("forebay-data"), "the journal's folder is printed: {}", first.err);
 }
 
+/// What nobody knows has no effect: whoever replays a file is told, once for each.
+#[test]
+fn a_replay_says_which_fields_nobody_knows() {
+    let folder = folder();
+    let job = |subject: &str, second: u32, gang: Value| {
+        json!({ "specversion": "1.0", "type": "job.submitted", "source": "//t", "id": subject, "subject": subject,
+            "time": format!("2026-11-02T00:00:{second:02}Z"), "data": { "queue": "language/batch", "gang": gang,
+            "run": { "image": "registry.example/t:1" }, "simulation": { "durationS": 60 } } })
+    };
+    let each = json!({ "gpus": 1 });
+    let events = [
+        job("known", 0, json!({ "workers": { "min": 1, "max": 1 }, "each": each })),
+        job("first", 1, json!({ "wrokers": { "min": 2, "max": 2 }, "each": each })),
+        job("second", 2, json!({ "wrokers": { "min": 2, "max": 2 }, "each": each })),
+    ];
+    write(folder.path(), "e.jsonl", events.map(|event| event.to_string()).join("\n"));
+    let said = run(folder.path(), &["run", "--replay", "e.jsonl", "--speed", "max", "--exit-when-drained"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let told: Vec<&str> = said.err.lines().filter(|line| line.contains("WARN")).collect();
+    assert_eq!(told.len(), 1, "{}", said.err);
+    let parts =
+        ["`data.gang.wrokers` is not a field that is known here", "did you mean `workers`?", "subject=\"first\""];
+    assert!(parts.iter().all(|part| told[0].contains(part)), "{}", told[0]);
+}
+
 #[test]
 fn a_plan_on_a_written_state_has_a_reason_for_every_pending_job() {
     let folder = folder();

@@ -5,8 +5,10 @@ mod notices;
 mod refresh;
 mod shapes;
 mod task;
+mod witness;
 
 pub(super) use shapes::at_start;
+pub(super) use witness::witness;
 
 use super::check::{foreign_prices, script, some, unused_reservations};
 use super::{Cloud, CloudError, OpenedCloud};
@@ -209,6 +211,7 @@ impl EffectExecutor for Ec2Executor {
         let settings = Ec2Settings {
             journal: journal.id.to_string(),
             lineage: journal.clone(),
+            first_purchase: Some(state.counters().next_purchase),
             ..Ec2Settings::clone(&self.settings)
         };
         self.settings = Arc::new(settings);

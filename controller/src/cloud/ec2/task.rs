@@ -304,17 +304,30 @@ impl Task<'_> {
 
     fn contested(&mut self, others: &BTreeMap<String, usize>) {
         const OPERATION: &str = "buy";
+        const MOST_NAMED: usize = 5;
         if others.is_empty() {
             tracing::info!("ec2: no other controller buys under this name");
             self.failures.remove(&(OPERATION, String::new()));
             return;
         }
-        let named: Vec<String> = others.iter().map(|(journal, n)| format!("{n} of journal {journal}")).collect();
-        let why = format!(
-            "other instances have this name ({}): stop that controller, or give each a name of its own; if it no longer exists, list its \
-             journal under `predecessors`, and its instances are terminated",
-            named.join(", ")
-        );
+        let why = if others.contains_key(&self.machine.settings().journal) {
+            let unrecorded = &self.machine.settings().unrecorded;
+            let named: Vec<&str> = unrecorded.iter().map(String::as_str).take(MOST_NAMED).collect();
+            format!(
+                "{} instances were bought by this journal after its last record ({}{}): its folder is an older copy of itself. Stop the controller; \
+                 its next start says how to go on",
+                unrecorded.len(),
+                named.join(", "),
+                if unrecorded.len() > named.len() { ", .." } else { "" },
+            )
+        } else {
+            let named: Vec<String> = others.iter().map(|(journal, n)| format!("{n} of journal {journal}")).collect();
+            format!(
+                "other instances have this name ({}): stop that controller, or give each a name of its own; if it no longer exists, list \
+                 its journal under `predecessors`, and its instances are terminated",
+                named.join(", ")
+            )
+        };
         tracing::error!("ec2: nothing is bought: {why}");
         self.failures.insert((OPERATION, String::new()), why);
     }

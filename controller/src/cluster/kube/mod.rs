@@ -19,6 +19,7 @@ use forebay_cluster_kube::template::{PodTemplate, TemplateSet};
 use forebay_cluster_kube::{EngineView, GangStart, KubeRateSettings, KubeSettings, RunId, RunToken};
 use forebay_driver::journal::JournalIdentity;
 use forebay_kernel::effect::{Action, Effect};
+use forebay_kernel::ids::Seq;
 use forebay_kernel::state::State;
 use forebay_kernel::units::{Span, Timestamp};
 use forebay_quantity::Time;
@@ -33,7 +34,7 @@ const MOST_TEMPLATE: u64 = 1 << 20;
 /// A command of the driver to the task. The engine's bounds on runs and claims bound how many wait.
 enum TaskCommand {
     /// The driver starts.
-    Begin { journal: Box<JournalIdentity>, view: Box<EngineView>, now: Timestamp },
+    Begin { journal: Box<JournalIdentity>, first_effect: Seq, view: Box<EngineView>, now: Timestamp },
     /// Something to do.
     Machine(MachineCommand),
 }
@@ -196,8 +197,8 @@ impl EffectExecutor for KubeExecutor {
         // What cannot be read stops the controller elsewhere, with the remedy.
         self.key = crate::key::load_or_create(&self.folder).ok().map(|key| AttemptKeys::of(key, journal));
         let view = Box::new(EngineView::of(state, &self.settings));
-        let _ =
-            self.commands.send(TaskCommand::Begin { journal: Box::new(self.journal.clone()), view, now: state.now() });
+        let (journal, first_effect) = (Box::new(self.journal.clone()), Seq(state.counters().next_seq));
+        let _ = self.commands.send(TaskCommand::Begin { journal, first_effect, view, now: state.now() });
     }
 
     fn freeze(&mut self, effect: &Effect, state: &State) -> Option<Vec<u8>> {

@@ -112,10 +112,10 @@ async fn work(
     handle: DriverHandle,
     checkpoints: Checkpoints,
 ) {
-    let Some(TaskCommand::Begin { journal, view, now }) = commands.recv().await else { return };
+    let Some(TaskCommand::Begin { journal, first_effect, view, now }) = commands.recv().await else { return };
     let Some(client) = connect(&outside, &handle).await else { return };
     let label = forebay_cluster_kube::journal_label(&journal.id.to_string());
-    let machine = KubeMachine::new(outside.settings.clone(), &label).with_lineage(*journal);
+    let machine = KubeMachine::new(outside.settings.clone(), &label).with_lineage(*journal).before_effect(first_effect);
     let clock = DriverClock { base: now.max(wall_ms()), since: Instant::now() };
     let (to_machine, for_machine) = channel(WAITING);
     let (to_engine, for_engine) = channel(WAITING);
@@ -410,8 +410,8 @@ impl Reports {
                 self.warn(text);
             }
             KubeReport::Lost { worker, pod } => self.warn(format!(
-                "pod {pod} was started for {worker} after the backup that the journal goes on from: its node is kept and its job does not start \
-                 until it has ended; wait for it, or delete it"
+                "pod {pod} was started for {worker} after the backup, or the older copy of its folder, that the journal goes on from: its node is \
+                 kept and its job does not start until it has ended; wait for it, or delete it"
             )),
             KubeReport::LostObject { object, words } => self.warn(format!("{object}: {words}")),
             KubeReport::Drained { instance } => {

@@ -139,6 +139,9 @@ impl Ec2Machine {
         self.listing.failures = 0;
         self.listing.delays.reset();
         let first = !std::mem::replace(&mut self.listing.listed, true);
+        if first {
+            self.find_unrecorded(&listing);
+        }
         self.settle_purchases(&listing);
         self.remove_terminated(&listing);
         self.report_stuck(now, &listing);
@@ -153,6 +156,19 @@ impl Ec2Machine {
         self.reports.push(MachineReport::Listing(listing));
     }
 
+    /// Finds the instances of purchases that the journal had not made when the process started: its folder is an older copy of itself.
+    fn find_unrecorded(&mut self, listing: &InstanceListing) {
+        let Some(first) = self.settings.first_purchase else { return };
+        let later = |seen: &&DescribedInstance| {
+            let purchase = seen.tag(TAG_PURCHASE).and_then(|purchase| purchase.parse::<u64>().ok());
+            let ours = seen.tag(TAG_JOURNAL) == Some(&self.settings.journal);
+            ours && purchase.is_some_and(|purchase| purchase >= first)
+        };
+        let later = listing.instances.iter().filter(later).filter(|seen| !self.claims.contains(&seen.instance));
+        let later = later.map(|seen| seen.instance.clone()).collect();
+        self.settings.unrecorded = later;
+    }
+
     /// Counts the instances of other journals that have our tag: another controller buys under our name, or did.
     fn find_other_journals(&mut self, listing: &InstanceListing) {
         let mut others: BTreeMap<String, usize> = BTreeMap::new();
@@ -163,7 +179,8 @@ impl Ec2Machine {
                 continue;
             };
             let purchase = seen.tag(TAG_PURCHASE).and_then(|purchase| purchase.parse().ok());
-            if self.settings.claim(journal, purchase) == JournalClaim::Other {
+            let unrecorded = self.settings.unrecorded.contains(&seen.instance);
+            if unrecorded || self.settings.claim(journal, purchase) == JournalClaim::Other {
                 *others.entry(journal.to_owned()).or_default() += 1;
             }
         }

@@ -12,7 +12,8 @@
 //! 2. A purchase whose response was lost is requested again with the same token. Until it is settled, no other purchase of its type, zone
 //!    and capacity type is made. After [`RETRY_FOR`], or when EC2 has forgotten the token, a listing that is later than its last call
 //!    settles it.
-//! 3. While instances of another journal have our tag, nothing is bought.
+//! 3. While instances of another journal have our tag, nothing is bought. Nor is it while there are instances that this journal bought and does not
+//!    know: its folder is an older copy of itself. These are never ended.
 //! 4. While an operator has paused buying, no launch leaves: a purchase whose outcome is unknown is settled by a listing.
 //!
 //! Memory is bounded by the claims and the open purchases.
@@ -97,7 +98,8 @@ pub enum MachineReport {
         /// What it failed for.
         subject: String,
     },
-    /// How many instances of each other journal have our tag. While there are any, nothing is bought.
+    /// How many instances of each other journal have our tag; under our own journal's id those that it bought after its last record. While there
+    /// are any, nothing is bought.
     Contested(BTreeMap<String, usize>),
 }
 
@@ -181,7 +183,7 @@ impl Ec2Machine {
         }
     }
 
-    /// The settings that it was created with.
+    /// The settings that it was created with, and the instances that the first listing has found the journal to have bought after its last record.
     #[must_use]
     pub fn settings(&self) -> &Ec2Settings {
         &self.settings
@@ -291,7 +293,7 @@ impl Ec2Machine {
         self.listing.has_listed()
     }
 
-    /// How many instances of each other journal have our tag, by the last listing.
+    /// How many instances of each other journal have our tag, by the last listing; and of our own those that it bought after its last record.
     #[must_use]
     pub fn contested(&self) -> &BTreeMap<String, usize> {
         &self.contested

@@ -190,7 +190,10 @@ impl KubeMachine {
             listing.resource_version.clone_from(&resource_version);
         }
         let was_complete = self.listings.complete();
-        self.listings.of(resource).listed = true;
+        let first = !std::mem::replace(&mut self.listings.of(resource).listed, true);
+        if first {
+            self.find_unrecorded(&objects);
+        }
         if !was_complete && self.listings.complete() {
             self.reports.push(KubeReport::Listed);
         }

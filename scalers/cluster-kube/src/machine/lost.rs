@@ -1,4 +1,4 @@
-//! Pods that were started after the backup that this journal goes on from: nobody knows any more what for. Each is reported, keeps its node, and is
+//! Pods that were started after the backup, or the older copy of its folder, that this journal goes on from: nobody knows any more what for. Each is reported, keeps its node, and is
 //! waited for before its job runs again.
 //!
 //! Never: a lost pod that is deleted, evicted, or taken for one of ours. An operator who deletes one frees its job.
@@ -7,6 +7,7 @@ use super::agenda::{PodKey, Task};
 use super::gang::Gang;
 use super::life::has_ended;
 use super::{KubeMachine, KubeReport};
+use crate::api_call::KubeObject;
 use crate::names::{ANNOTATION_EFFECT, ANNOTATION_WORKER, FINALIZER, LABEL_JOURNAL, RunId, WorkerId};
 use crate::objects::{KubePod, ObjectMeta};
 use forebay_kernel::ids::{JobId, Seq};
@@ -18,6 +19,10 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Default)]
 pub(super) struct LostPods {
     pods: BTreeMap<PodKey, LostPod>,
+    /// The first effect that the journal had not decided when the process started. `None`: it is not known.
+    pub first_effect: Option<Seq>,
+    /// Pods and adopted objects, by their uid, that carried a later one before the process started any: the journal's folder is an older copy of itself.
+    unrecorded: BTreeSet<(String, String)>,
 }
 
 #[derive(Debug)]
@@ -37,17 +42,37 @@ impl KubeMachine {
     /// What an object's annotations say of the effect that asked for it.
     pub(super) fn effect_means(&self, metadata: &ObjectMeta) -> Option<ForeignId> {
         let ours = metadata.label(LABEL_JOURNAL) == Some(self.journal.as_str());
-        metadata.annotation(ANNOTATION_EFFECT).filter(|_| ours).and_then(|effect| self.effect_id_means(effect))
+        if ours { self.effect_on(metadata) } else { None }
+    }
+
+    /// What the effect means that an object names, whatever its labels are.
+    pub(super) fn effect_on(&self, metadata: &ObjectMeta) -> Option<ForeignId> {
+        let effect = metadata.annotation(ANNOTATION_EFFECT)?;
+        let unrecorded = !self.lost.unrecorded.is_empty()
+            && self.lost.unrecorded.contains(&(metadata.uid.clone(), effect.to_owned()));
+        if unrecorded { Some(ForeignId::Lost) } else { self.effect_id_means(effect) }
     }
 
     /// What the whole id of an effect means to this journal.
-    pub(super) fn effect_id_means(&self, effect: &str) -> Option<ForeignId> {
+    fn effect_id_means(&self, effect: &str) -> Option<ForeignId> {
         let (journal, position) = effect.rsplit_once('-')?;
         let Some(lineage) = &self.lineage else {
             return (journal == self.journal).then_some(ForeignId::Known);
         };
         let (id, position) = (journal.parse::<JournalId>().ok()?, position.parse::<u64>().ok()?);
         Some(lineage.effect_of(id, Seq(position)))
+    }
+
+    /// Finds what carries effects that the journal had not decided when the process started, in a first list: nothing starts before that.
+    pub(super) fn find_unrecorded(&mut self, objects: &[KubeObject]) {
+        let (Some(first), Some(lineage)) = (self.lost.first_effect, &self.lineage) else { return };
+        let later = |metadata: &ObjectMeta| {
+            let effect = metadata.annotation(ANNOTATION_EFFECT)?;
+            let (journal, position) = effect.rsplit_once('-')?;
+            let ours = journal.parse() == Ok(lineage.id) && position.parse::<u64>().ok()? >= first.0;
+            ours.then(|| (metadata.uid.clone(), effect.to_owned()))
+        };
+        self.lost.unrecorded.extend(objects.iter().filter_map(|object| later(object.metadata())));
     }
 
     /// The worker that a lost pod is.

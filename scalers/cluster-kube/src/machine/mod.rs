@@ -55,6 +55,7 @@ use agenda::{Agenda, PodKey, Task};
 use census::GangChanges;
 use drains::NodeDrain;
 use forebay_kernel::event::Event;
+use forebay_kernel::ids::Seq;
 use forebay_kernel::storage::JournalIdentity;
 use forebay_kernel::units::{Span, Timestamp};
 use gang::{Gang, Verdict, Worker};
@@ -101,7 +102,7 @@ pub enum KubeReport {
         /// Its instance, if it is known.
         instance: Option<String>,
     },
-    /// A pod was started after the backup that the journal goes on from, and may run: its node is kept, and its job does not start, until it has
+    /// A pod was started after the backup, or the older copy, that the journal goes on from, and may run: its node is kept, and its job does not start, until it has
     /// ended. Once a pod.
     Lost {
         /// The worker that it was.
@@ -244,6 +245,13 @@ impl KubeMachine {
     #[must_use]
     pub fn with_lineage(self, lineage: JournalIdentity) -> KubeMachine {
         KubeMachine { lineage: Some(lineage), ..self }
+    }
+
+    /// Knows the first effect that the journal had not decided when the process started: pods of later ones that are there already are lost as well.
+    #[must_use]
+    pub fn before_effect(mut self, first: Seq) -> KubeMachine {
+        self.lost.first_effect = Some(first);
+        self
     }
 
     /// The settings that it was created with.

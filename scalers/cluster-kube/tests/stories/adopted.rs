@@ -10,7 +10,8 @@ use forebay_cluster_kube::{
     ObjectSelector, Resource, RunId, RunToken, WatchChange, WatchEvent,
 };
 use forebay_kernel::event::Event;
-use forebay_kernel::ids::{Attempt, JobId};
+use forebay_kernel::ids::{Attempt, JobId, Seq};
+use forebay_kernel::storage::{JournalId, JournalIdentity};
 use forebay_kernel::units::{Span, Timestamp};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,8 +72,17 @@ type Calls = Vec<(KubeCallId, KubeCall)>;
 
 /// A machine that has listed the node and these objects, its watches by what they are of, and the calls that it makes then.
 fn listed(view: EngineView, objects: &[KubeObject]) -> (KubeMachine, BTreeMap<Resource, KubeCallId>, Calls) {
+    listed_by(|kube| kube.with_lineage(restored()), view, objects)
+}
+
+/// The same of a journal that the machine is told of.
+fn listed_by(
+    told: impl FnOnce(KubeMachine) -> KubeMachine,
+    view: EngineView,
+    objects: &[KubeObject],
+) -> (KubeMachine, BTreeMap<Resource, KubeCallId>, Calls) {
     let settings = KubeSettings { adopt: ["team".to_owned()].into(), ..KubeSettings::new("jobs", "forebay:1") };
-    let mut kube = KubeMachine::new(settings, JOURNAL).with_lineage(restored());
+    let mut kube = told(KubeMachine::new(settings, JOURNAL));
     kube.begin(view);
     let of = |resource: Resource| match resource {
         Resource::Nodes => vec![node(5, json!({}))],
@@ -122,6 +132,18 @@ fn change(calls: &[(KubeCallId, KubeCall)]) -> Option<Value> {
 
 fn told_lost(reports: &[KubeReport]) -> usize {
     reports.iter().filter(|report| matches!(report, KubeReport::LostObject { .. })).count()
+}
+
+/// The journal's folder was replaced by an older copy of itself, which has decided less.
+#[test]
+fn an_object_whose_start_the_journal_does_not_know_at_its_own_start_runs_on() {
+    let first = JournalIdentity { id: JournalId { uuid: 7, incarnation: 0 }, ..JournalIdentity::default() };
+    for (position, is_lost) in [(99, false), (100, true), (150, true)] {
+        let told = |kube: KubeMachine| kube.with_lineage(first.clone()).before_effect(Seq(100));
+        let (mut kube, _, calls) = listed_by(told, known(None), &[job(&effect(0, position), 9, false)]);
+        assert_eq!(told_lost(&kube.take_reports()), usize::from(is_lost), "{position}");
+        assert_eq!(change(&calls).is_some(), !is_lost, "{position}: it is suspended where it is not its turn");
+    }
 }
 
 #[test]

@@ -48,7 +48,11 @@ fn running() -> EngineView {
 
 /// A machine that has listed one node and these pods, and the number of its watch of pods.
 fn listed(lineage: JournalIdentity, view: EngineView, pods: &[KubeObject]) -> (KubeMachine, KubeCallId) {
-    let mut kube = KubeMachine::new(KubeSettings::new("jobs", "forebay:1"), JOURNAL).with_lineage(lineage);
+    listed_by(KubeMachine::new(KubeSettings::new("jobs", "forebay:1"), JOURNAL).with_lineage(lineage), view, pods)
+}
+
+/// The same of a machine.
+fn listed_by(mut kube: KubeMachine, view: EngineView, pods: &[KubeObject]) -> (KubeMachine, KubeCallId) {
     kube.begin(view);
     for (id, call) in kube.poll(NOW) {
         let KubeCall::List { resource, .. } = call else { panic!("{call:?}") };
@@ -162,4 +166,26 @@ fn a_lost_pod_that_is_deleted_goes_when_it_has_ended() {
         calls.iter().find_map(|(_, call)| if let KubeCall::Merge { body, .. } = call { Some(body) } else { None });
     let finalizers: Value = merge.expect("a merge")["metadata"]["finalizers"].clone();
     assert_eq!(finalizers, json!([]));
+}
+
+/// The folder was replaced by an older copy of itself: the pod carries an id that this process might give out, and the list came before anything was started.
+#[test]
+fn a_pod_that_the_journal_does_not_know_at_a_start_is_lost_as_well() {
+    let first = JournalIdentity { id: JournalId { uuid: 7, incarnation: 0 }, ..JournalIdentity::default() };
+    let told =
+        |reports: &[KubeReport]| reports.iter().filter(|report| matches!(report, KubeReport::Lost { .. })).count();
+    for (position, expected) in [(49, 0), (50, 1), (90, 1)] {
+        let later = pod(&effect(0, position), "jobs", 9, "Running");
+        let mut kube = KubeMachine::new(KubeSettings::new("jobs", "forebay:1"), JOURNAL);
+        kube = kube.with_lineage(first.clone()).before_effect(Seq(50));
+        let (mut kube, watch) = listed_by(kube, running(), &[later]);
+        assert_eq!(told(&kube.take_reports()), expected, "{position}");
+        // Nobody knows whose end that is.
+        seen(&mut kube, watch, pod(&effect(0, position), "jobs", 12, "Succeeded"));
+        let reports = kube.take_reports();
+        assert_eq!((told(&reports), completed(&reports)), (0, expected == 0), "{position}");
+        // What begins after that is this process's own.
+        seen(&mut kube, watch, pod(&effect(0, 120), "jobs", 14, "Running"));
+        assert_eq!(told(&kube.take_reports()), 0, "{position}");
+    }
 }

@@ -33,7 +33,7 @@ pools:
   small: {instanceTypes: [g5.xlarge, g4dn.xlarge], drain: {after: 1s}, network: {placement: cluster}}
 ";
 
-fn configuration(folder: &Path, loopback: &Loopback) {
+pub fn configuration(folder: &Path, loopback: &Loopback) {
     std::fs::write(folder.join("policy.yaml"), POLICY).unwrap();
     let text = format!(
         "apiVersion: forebay/v1\nkind: Config\npolicy: policy.yaml\ndata: data\ncluster: simulated\nec2:\n  name: killed\n  endpoint: {}\n  \
@@ -46,7 +46,7 @@ fn configuration(folder: &Path, loopback: &Loopback) {
     std::fs::write(folder.join("forebay.yaml"), text).unwrap();
 }
 
-fn start(folder: &Path) -> Server {
+pub fn start(folder: &Path) -> Server {
     Server::start_with(folder, &["--config", "forebay.yaml"], &[("TEST_KEY", "test")])
 }
 

@@ -15,6 +15,7 @@ mod ceiling;
 mod contested;
 mod doctor;
 mod killed;
+mod older_copy;
 mod planned;
 mod prices;
 mod reclaim;

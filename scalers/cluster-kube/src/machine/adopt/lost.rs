@@ -1,4 +1,4 @@
-//! Adopted objects that were unsuspended after the backup that this journal goes on from: nobody knows any more for which start. Each runs on, is told
+//! Adopted objects that were unsuspended after the backup, or the older copy of its folder, that this journal goes on from: nobody knows any more for which start. Each runs on, is told
 //! once, and is waited for before its job starts again.
 //!
 //! Never: such an object suspended. Whoever suspends it by hand frees its job, and so does whoever deletes it.
@@ -6,15 +6,14 @@
 use super::news::News;
 use crate::adoption::{ANNOTATION_ADMITTED, Workload};
 use crate::machine::{KubeMachine, KubeReport};
-use crate::names::{ANNOTATION_EFFECT, RunId, WorkerId};
+use crate::names::{RunId, WorkerId};
 use forebay_kernel::storage::ForeignId;
 use forebay_kernel::units::Timestamp;
 
 impl KubeMachine {
     /// Whether the last start of an object is one that the journal has lost.
     pub(super) fn start_is_lost(&self, workload: &Workload) -> bool {
-        let effect = workload.metadata.annotation(ANNOTATION_EFFECT);
-        effect.and_then(|effect| self.effect_id_means(effect)) == Some(ForeignId::Lost)
+        self.effect_on(&workload.metadata) == Some(ForeignId::Lost)
     }
 
     /// Whether an object was unsuspended for this attempt, and not for one of that number which the journal has lost.

@@ -243,7 +243,7 @@ impl Stand {
                 }
                 MachineReport::Listing(seen) => {
                     let state = self.engine.state();
-                    events.extend(reconcile::listing_events(state, &self.settings, &seen));
+                    events.extend(reconcile::listing_events(state, self.machine.settings(), &seen));
                     let held = state.nodes().filter_map(|n| n.instance.clone()).collect();
                     self.machine.set_claims(&held);
                 }
