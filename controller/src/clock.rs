@@ -10,6 +10,7 @@
 //! Never: sets a clock, or takes the word of one that is not asked by name.
 
 use crate::driver::{DriverError, TimeConsent};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// So long a controller may have been stopped: a holiday. What is later has to be confirmed.
@@ -24,13 +25,30 @@ const AGREES_MS: u64 = 300_000;
 /// How long a clock outside may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Asks a server for the `Date` of an answer of its. `None`: it did not say.
+pub type AskDate = Arc<dyn Fn(Duration) -> Option<String> + Send + Sync>;
+
 /// A clock that can be asked.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone)]
 pub struct OutsideClock {
     /// Whose it is.
     pub name: String,
-    /// Where a server answers over HTTP, whatever it says.
-    pub url: String,
+    /// The way to ask it, with the time that it has.
+    pub ask: AskDate,
+}
+
+impl OutsideClock {
+    /// A server that answers over HTTP, whatever it says.
+    #[must_use]
+    pub fn over_http(name: String, url: String) -> OutsideClock {
+        OutsideClock { name, ask: Arc::new(move |patience| date_of(&url, patience)) }
+    }
+}
+
+impl std::fmt::Debug for OutsideClock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OutsideClock").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 /// What a clock outside says.
@@ -80,15 +98,19 @@ pub fn judge(
     }
 }
 
-/// Asks a server for its time: the `Date` of its answer, whatever that is. `None`: it did not say.
+/// Asks a clock. `None`: it did not say.
 #[must_use]
 pub fn ask(clock: &OutsideClock) -> Option<OutsideTime> {
-    let config = ureq::Agent::config_builder().http_status_as_error(false).proxy(None).timeout_global(Some(PATIENCE));
-    let agent: ureq::Agent = config.build().into();
-    let answer = agent.get(&clock.url).call().ok()?;
-    let date = answer.headers().get("date")?.to_str().ok()?;
-    let at = jiff::fmt::rfc2822::parse(date).ok()?.timestamp().as_millisecond();
+    let date = (clock.ask)(PATIENCE)?;
+    let at = jiff::fmt::rfc2822::parse(&date).ok()?.timestamp().as_millisecond();
     Some(OutsideTime { name: clock.name.clone(), at_ms: u64::try_from(at).ok()? })
+}
+
+fn date_of(url: &str, patience: Duration) -> Option<String> {
+    let config = ureq::Agent::config_builder().http_status_as_error(false).proxy(None).timeout_global(Some(patience));
+    let agent: ureq::Agent = config.build().into();
+    let answer = agent.get(url).call().ok()?;
+    Some(answer.headers().get("date")?.to_str().ok()?.to_owned())
 }
 
 /// The time of this machine, in ms since 1970.

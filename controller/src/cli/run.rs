@@ -132,7 +132,10 @@ fn begin(args: &RunArgs, config: &Config, folder: &Path, out: Output) -> Result<
     let running = start(Settings {
         resume,
         consent: args.consent(),
-        outside: crate::cloud::outside_clocks(config),
+        outside: crate::cloud::outside_clocks(config)
+            .into_iter()
+            .chain(crate::cluster::outside_clock(config))
+            .collect(),
         witnesses: crate::cloud::witness(config).into_iter().collect(),
         policy: Some((text.clone(), compiled.policy.clone())),
         routes: Arc::clone(&routes) as _,

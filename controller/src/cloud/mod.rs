@@ -139,19 +139,23 @@ pub fn check(config: &Config) -> Result<(), CloudError> {
     }
 }
 
-/// The clocks that can confirm a time: of what is configured outside. The `Date` of EC2's answer needs no credentials.
+/// The clocks of AWS that can confirm a time. The `Date` of an answer needs no credentials.
 #[must_use]
 pub fn outside_clocks(config: &Config) -> Vec<OutsideClock> {
-    let ec2 = config.ec2.iter().filter_map(|ec2| {
-        let plain = |endpoint: &&String| endpoint.starts_with("http://");
-        let region = || ec2.region.clone().or_else(|| std::env::var("AWS_REGION").ok());
-        let url = match &ec2.endpoint {
-            Some(_) => ec2.endpoint.as_ref().filter(plain)?.clone(),
-            None => format!("http://ec2.{}.amazonaws.com/ping", region()?),
+    let clock = |service: &str, name: String, region: &Option<String>, endpoint: &Option<String>| {
+        let url = match endpoint {
+            Some(endpoint) if endpoint.starts_with("http://") => endpoint.clone(),
+            Some(_) => return None,
+            None => {
+                let region = region.clone().or_else(|| std::env::var("AWS_REGION").ok())?;
+                format!("http://{service}.{region}.amazonaws.com/ping")
+            }
         };
-        Some(OutsideClock { name: format!("ec2:{}", ec2.name), url })
-    });
-    ec2.collect()
+        Some(OutsideClock::over_http(name, url))
+    };
+    let ec2 = config.ec2.iter().filter_map(|ec2| clock("ec2", format!("ec2:{}", ec2.name), &ec2.region, &ec2.endpoint));
+    let sqs = config.sqs.iter().filter_map(|sqs| clock("sqs", "sqs".to_owned(), &sqs.region, &sqs.endpoint));
+    ec2.chain(sqs).collect()
 }
 
 /// What outside can tell how far a journal had gone: EC2, by the tags of instances.

@@ -21,6 +21,7 @@ pub use logs::ClusterLogs;
 pub use notes::ClusterNotes;
 
 use crate::checkpoints::Checkpoints;
+use crate::clock::OutsideClock;
 use crate::config::Config;
 use crate::driver::{DriverHandle, EffectExecutor};
 use forebay_source::{Diagnostic, Health};
@@ -116,6 +117,16 @@ pub fn probe(config: &Config, runtime: &tokio::runtime::Handle) -> Vec<Diagnosti
             let _ = runtime;
             vec![Diagnostic::error("kubernetes", ClusterError::NotBuilt.to_string())]
         }
+    }
+}
+
+/// The API server's clock, which can confirm a time.
+#[must_use]
+pub fn outside_clock(config: &Config) -> Option<OutsideClock> {
+    match &config.kubernetes {
+        #[cfg(feature = "kubernetes")]
+        Some(kubernetes) => Some(kube::outside_clock(kubernetes)),
+        _ => None,
     }
 }
 

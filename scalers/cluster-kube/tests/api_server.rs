@@ -213,6 +213,8 @@ async fn a_real_watch_lives_until_its_api_server_ends_and_a_forgotten_version_is
     let kubernetes = Kubernetes::start(options).unwrap();
     furnish(&kubernetes);
     let client = client(&kubernetes).await;
+    let date = client.date().await.expect("an API server says when it answers");
+    assert!(date.ends_with(" GMT") && date.contains(", "), "{date}");
     let version = object(&client, create(Resource::Pods, pod("a"))).await.metadata().resource_version.clone();
     let mut events = watch(&client, &version);
     let uid = object(&client, get("a")).await.metadata().uid.clone();

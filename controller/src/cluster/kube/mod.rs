@@ -12,9 +12,10 @@ pub(super) use uninstall::remove_finalizers;
 
 use super::log_archive::LogArchive;
 use super::{AgentTokens, Cluster, ClusterError, ClusterLogs, ClusterNotes, OpenedCluster, Terminate};
+use crate::clock::OutsideClock;
 use crate::config::kubernetes::KubernetesConfig;
 use crate::driver::{EffectExecutor, EffectRequest};
-use forebay_cluster_kube::client::{CredentialSource, MachineCommand};
+use forebay_cluster_kube::client::{CredentialSource, KubeClient, MachineCommand};
 use forebay_cluster_kube::template::{PodTemplate, TemplateSet};
 use forebay_cluster_kube::{EngineView, GangStart, KubeRateSettings, KubeSettings, RunId, RunToken};
 use forebay_driver::journal::JournalIdentity;
@@ -26,6 +27,7 @@ use forebay_quantity::Time;
 use forebay_source::Health;
 use forebay_wire::intake::AttemptKeys;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 /// The most bytes of one template: a Pod in etcd has 1.5 MiB at most.
@@ -97,6 +99,17 @@ pub(super) fn open(
         executor: Box::new(executor),
         cloud: Box::new(drains),
     })
+}
+
+/// The API server's clock: the `Date` of an answer.
+pub(super) fn outside_clock(config: &KubernetesConfig) -> OutsideClock {
+    let source = source(config);
+    let ask = move |patience| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+        let date = async { KubeClient::connect(&source).await.ok()?.date().await };
+        runtime.block_on(async { tokio::time::timeout(patience, date).await.ok().flatten() })
+    };
+    OutsideClock { name: format!("kubernetes:{}", config.namespace), ask: Arc::new(ask) }
 }
 
 /// Where the credentials are.

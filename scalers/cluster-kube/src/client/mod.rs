@@ -67,6 +67,13 @@ impl KubeClient {
         }
     }
 
+    /// The `Date` of the API server's answer to a question that everybody may ask. `None`: there is none, or it does not say.
+    pub async fn date(&self) -> Option<String> {
+        let request = http::Request::get("/version").body(Body::empty()).ok()?;
+        let answer = timeout(CALL_BUDGET, self.client.send(request)).await.ok()?.ok()?;
+        Some(answer.headers().get(http::header::DATE)?.to_str().ok()?.to_owned())
+    }
+
     async fn exchange(&self, call: &KubeCall) -> Result<KubeResponse, KubeError> {
         let answer = self.client.send(request::of(call)?.map(Body::from)).await.map_err(|e| response::unsent(&e))?;
         response::read(call, answer).await

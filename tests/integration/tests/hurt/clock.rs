@@ -103,7 +103,7 @@ fn a_clock_outside_confirms_a_time_or_does_not() {
     };
     for (says_ms, confirms) in [(now(), true), (now() - 300 * DAY, false)] {
         let (url, answers) = says(date(says_ms));
-        let clock = OutsideClock { name: "ec2:test".to_owned(), url };
+        let clock = OutsideClock::over_http("ec2:test".to_owned(), url);
         let judged = judge(now() - 365 * DAY, now(), || ask(&clock).into_iter().collect(), TimeConsent::Ask);
         answers.join().expect("it answered");
         assert_eq!(judged.is_ok(), confirms, "{judged:?}");
@@ -111,6 +111,6 @@ fn a_clock_outside_confirms_a_time_or_does_not() {
             assert!(error.to_string().contains("ec2:test says"), "{error}");
         }
     }
-    let silent = OutsideClock { name: "ec2:test".to_owned(), url: "http://127.0.0.1:9".to_owned() };
+    let silent = OutsideClock::over_http("ec2:test".to_owned(), "http://127.0.0.1:9".to_owned());
     assert!(judge(now() - 365 * DAY, now(), || ask(&silent).into_iter().collect(), TimeConsent::Ask).is_err());
 }
