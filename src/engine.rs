@@ -285,7 +285,7 @@ impl Engine {
     /// Makes a decision: applies it, records it, and keeps its effect back until the batch is durable.
     pub(crate) fn decide(&mut self, decision: Decision) {
         let effect = self.state.apply_decision(&decision);
-        self.memo.note(&decision);
+        self.memo.note(&decision, &self.state);
         let Some(open) = &mut self.open else { return };
         open.batch.decisions.push(decision);
         open.effects.extend(effect);

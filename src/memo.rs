@@ -69,12 +69,22 @@ pub(crate) struct Parked {
 }
 
 impl Memo {
-    /// A decision is made. A node that is given back, or given up, leaves room that was counted on in ways that no epoch tells.
-    pub(crate) fn note(&mut self, decision: &Decision) {
-        if matches!(decision, Decision::Terminate { .. } | Decision::GiveUp { .. }) {
-            self.parked.forget();
-            self.rebooked.forget();
-            self.searched.clear();
+    /// A decision was made. A node that is given back, or given up, leaves room that was counted on in ways that no epoch tells; and so does a job on a
+    /// node that is to be given back for another: what that one was promised is no promise any more.
+    pub(crate) fn note(&mut self, decision: &Decision, state: &State) {
+        match decision {
+            Decision::Terminate { .. } | Decision::GiveUp { .. } => {
+                self.parked.forget();
+                self.rebooked.forget();
+                self.searched.clear();
+            }
+            Decision::Book { job, places, .. } if !self.searched.is_empty() => {
+                let mut rooms = state.reservations().values().filter(|kept| kept.job != *job && !kept.room.is_empty());
+                if rooms.any(|kept| places.iter().any(|place| kept.nodes.contains(&place.node))) {
+                    self.searched.clear();
+                }
+            }
+            _ => {}
         }
     }
 

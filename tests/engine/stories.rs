@@ -149,6 +149,7 @@ stories! {
     gang_within_a_rack
     gang_within_a_zone
     gangs_bought_together
+    held_after_its_pause
     hung_cleanup_frees_its_gpu
     hung_cleanup_spares_the_neighbour
     idle_node_goes_when_needs_are_rare

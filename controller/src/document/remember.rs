@@ -113,6 +113,7 @@ fn memory(state: &State, row: &Job, spec: &JobSpec) -> JobMemory {
     let standing = standing(state, row);
     let (pauses_until_s, end) = match row.phase {
         Phase::BackingOff { until } => (time(until), None),
+        Phase::Held if row.not_before > Timestamp(0) => (time(row.not_before), None),
         Phase::Ended { how } => (None, Some(end(how))),
         _ => (None, None),
     };

@@ -208,6 +208,8 @@ pub(crate) enum JobTerm {
     TurnOverAt(Timestamp),
     /// [`Job::put_back`].
     PutBack(PutBack),
+    /// [`Job::not_before`].
+    NotBefore(Timestamp),
 }
 
 impl Grown for Job {
@@ -217,7 +219,9 @@ impl Grown for Job {
         let dead = (!self.confirmed_dead.is_empty()).then(|| JobTerm::ConfirmedDead(self.confirmed_dead.clone()));
         let turn = (self.turn_over_at != Timestamp::NEVER).then_some(JobTerm::TurnOverAt(self.turn_over_at));
         let put_back = self.put_back.map(JobTerm::PutBack);
-        self.last_run.clone().map(JobTerm::LastRun).into_iter().chain(dead).chain(turn).chain(put_back).collect()
+        let pause = (self.not_before != Timestamp(0)).then_some(JobTerm::NotBefore(self.not_before));
+        let run = self.last_run.clone().map(JobTerm::LastRun);
+        run.into_iter().chain(dead).chain(turn).chain(put_back).chain(pause).collect()
     }
 
     fn learn(&mut self, term: JobTerm) {
@@ -226,6 +230,7 @@ impl Grown for Job {
             JobTerm::ConfirmedDead(workers) => self.confirmed_dead = workers,
             JobTerm::TurnOverAt(at) => self.turn_over_at = at,
             JobTerm::PutBack(last) => self.put_back = Some(last),
+            JobTerm::NotBefore(until) => self.not_before = until,
         }
     }
 }
@@ -573,6 +578,7 @@ mod tests {
         state.jobs[crate::ids::JobId(0)].confirmed_dead.insert(2);
         state.jobs[crate::ids::JobId(0)].turn_over_at = Timestamp(9);
         state.jobs[crate::ids::JobId(0)].put_back = Some(PutBack { at: Timestamp(9), times: 2 });
+        state.jobs[crate::ids::JobId(0)].not_before = Timestamp(9);
         let status = Status {
             number: state.counters.statuses + 1,
             at: Timestamp(9),

@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, PoolId};
 use crate::memo::Searched;
 use crate::rules::rank;
-use crate::rules::{batch, settings, start_targets, supply};
+use crate::rules::{allowances, batch, settings, start_targets, supply};
 use crate::state::index::OrderKey;
 use crate::state::{State, Urgency};
 use alloc::collections::BTreeSet;
@@ -58,6 +58,17 @@ pub(super) fn heads(engine: &Engine, searched: Searched) -> Heads {
         Some((*class, *key))
     });
     Heads { asked: firsts(state, &queued).chain(booked).collect(), left_out }
+}
+
+/// Pools that heads are kept out of, by quota, money, or what is kept of these, until what is being stopped has ended. Where all is as if it had, there are none.
+pub(super) fn closed(state: &State, heads: &[(ClassId, OrderKey)]) -> BTreeSet<(JobId, PoolId)> {
+    if state.index.ending.is_empty() {
+        return BTreeSet::new();
+    }
+    let pools = |class: ClassId| state.classes[class].fits.iter().map(|fit| fit.0);
+    let several = heads.iter().filter(|(class, _)| pools(*class).nth(1).is_some());
+    let all = several.flat_map(|(class, key)| pools(*class).map(|pool| (key.job, pool)));
+    all.filter(|(job, pool)| allowances::no_share(state, *job, *pool).is_some()).collect()
 }
 
 /// The first that waits of each of these classes, and not by choice.

@@ -46,7 +46,8 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::ops::Bound::{Excluded, Unbounded};
 use heads::{
-    Heads, anything_to_take, comes_late, first_that_may, firsts, for_first, heads, may_ever_take, waits_by_choice,
+    Heads, anything_to_take, closed, comes_late, first_that_may, firsts, for_first, heads, may_ever_take,
+    waits_by_choice,
 };
 use losses::{Candidates, Loss, Taken};
 
@@ -120,6 +121,8 @@ struct Trial<'a> {
     emptiable: Option<Vec<NodeId>>,
     /// What is kept for others from the head that is served now, as it was before anything was taken for it.
     beside: Option<Beside>,
+    /// Where heads go only when what is being stopped has ended: elsewhere they are served before that.
+    closed: BTreeSet<(JobId, PoolId)>,
     /// Jobs that hold in the trial what they were promised, or what was found for them.
     held: BTreeMap<JobId, Held>,
     /// Jobs that were promised what jobs before them have now.
@@ -192,7 +195,7 @@ struct Findings {
 /// Tries all heads, and takes it back.
 fn tried(engine: &mut Engine, heads: &[(ClassId, OrderKey)]) -> Findings {
     let mark = engine.state.checkpoint();
-    let ranks = Ranks::new(&engine.state);
+    let (ranks, closed) = (Ranks::new(&engine.state), closed(&engine.state, heads));
     let mut trial = Trial {
         engine,
         ranks,
@@ -200,6 +203,7 @@ fn tried(engine: &mut Engine, heads: &[(ClassId, OrderKey)]) -> Findings {
         taken: Taken::default(),
         emptiable: None,
         beside: None,
+        closed,
         held: BTreeMap::new(),
         broken: BTreeSet::new(),
         moving: false,
@@ -516,11 +520,11 @@ impl Trial<'_> {
         let all: Vec<Taker> = pools.iter().filter_map(|pool| Taker::of(state, job, *pool)).collect();
         let leaves = |taker: &Taker| !late && waits_for_another(state, taker);
         let takers: Vec<Taker> = all.iter().filter(|taker| !leaves(taker)).copied().collect();
-        for taker in &takers {
-            if !late && (self.has(taker) || self.take_promises(taker)) {
-                self.moving = true;
-                return true;
-            }
+        let is_closed = |taker: &&Taker| self.closed.contains(&(taker.job, taker.pool));
+        let (after, at_once): (Vec<&Taker>, Vec<&Taker>) = takers.iter().partition(is_closed);
+        if !late && at_once.into_iter().chain(after).any(|taker| self.has(taker) || self.take_promises(taker)) {
+            self.moving = true;
+            return true;
         }
         if late {
             return takers.iter().any(|taker| self.deal_anew(taker));

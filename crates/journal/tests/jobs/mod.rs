@@ -58,6 +58,7 @@ pub fn finished(id: JobId, spec: JobSpec, outcome: Outcome, ended: Timestamp) ->
         overdue_at: Timestamp::NEVER,
         turn_over_at: Timestamp::NEVER,
         put_back: None,
+        not_before: Timestamp(0),
         start_by: Timestamp::NEVER,
         last_run: None,
         confirmed_dead: std::collections::BTreeSet::new(),

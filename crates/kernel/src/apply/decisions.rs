@@ -137,15 +137,20 @@ fn resume(state: &mut State, job: JobId) {
     let was = state.jobs[job].phase;
     let serves = state.services.contains_key(&job);
     state.renew_target(job);
+    // A pause after a failure goes on where it was held in it.
+    let pause = Some(state.jobs[job].not_before).filter(|until| *until > now);
     state.edit_job(job, |row| {
-        row.phase = if serves { Phase::Serving } else { Phase::Queued };
+        let waits = pause.map_or(Phase::Queued, |until| Phase::BackingOff { until });
+        row.phase = if serves { Phase::Serving } else { waits };
         row.since = now;
-        row.reason = row.reason.filter(|_| was != Phase::Held);
+        row.reason = row.reason.filter(|_| was != Phase::Held).or(pause.map(|until| Reason::BackOff { until }));
+        row.not_before = Timestamp(0);
     });
     if matches!(was, Phase::New | Phase::Held) {
         let spec = &state.specs[job];
         let counted = spec.deadline.is_some() && spec.expected.is_none() && !serves && state.apply_version >= 3;
-        say(state, job, StatusKind::Queued, counted.then_some(Reason::DeadlineOnlyCounted));
+        let reason = pause.map(|until| Reason::BackOff { until });
+        say(state, job, StatusKind::Queued, reason.or(counted.then_some(Reason::DeadlineOnlyCounted)));
     } else if state.index.deferred.contains_key(&state.jobs[job].class) {
         // Its line may rest with a head that is not bought for. It is.
         state.capacity_epoch += 1;
@@ -187,8 +192,13 @@ fn judge(state: &mut State, impossible: &[(ClassId, Option<Reason>)]) {
 
 fn hold(state: &mut State, job: JobId, reason: Reason) {
     give_up_all_for(state, job);
-    let now = state.now;
+    let (now, remembers) = (state.now, state.apply_version >= 5);
     state.edit_job(job, |row| {
+        if let Phase::BackingOff { until } = row.phase
+            && remembers
+        {
+            row.not_before = until;
+        }
         row.phase = Phase::Held;
         row.since = now;
         row.reason = Some(reason);

@@ -149,6 +149,7 @@ pub(super) fn new_job(state: &State, id: JobId, class: ClassId, spec: &JobSpec) 
         overdue_at: Timestamp::NEVER,
         turn_over_at: Timestamp::NEVER,
         put_back: None,
+        not_before: Timestamp(0),
         start_by: Timestamp::NEVER,
         last_run: None,
         confirmed_dead: BTreeSet::new(),

@@ -113,6 +113,9 @@ pub struct Job {
     /// It was stopped for shorter jobs of its queue.
     #[serde(skip)]
     pub put_back: Option<PutBack>,
+    /// While held: the end of the pause after its failure, which goes on when it is held no longer. 0: there is none.
+    #[serde(skip)]
+    pub not_before: Timestamp,
     /// The latest start that meets its deadline, where that counts in the order. Known from its other fields: see `State::start_by`.
     #[serde(skip, default = "never")]
     pub start_by: Timestamp,

@@ -284,7 +284,7 @@ pub struct JobMemory {
     /// When it was asked for, by its sender's clock.
     #[serde(rename = "sent_s", skip_serializing_if = "Option::is_none")]
     pub sent_s: Option<Seconds>,
-    /// While it pauses after a failure: until then.
+    /// While it pauses after a failure, held or not: until then.
     #[serde(rename = "pausesUntil_s", skip_serializing_if = "Option::is_none")]
     pub pauses_until_s: Option<Seconds>,
     /// Since when it is in its phase, where that is not `since_s`.
