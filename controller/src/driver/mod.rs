@@ -28,4 +28,4 @@ pub(crate) use resume::LogPositions;
 pub use resume::{Consent, StartClock, TimeConsent, refuse_what_is_left};
 pub use retention::Retention;
 pub use start::{Finished, RealAdapters, Running, Settings, WorldMaker, start};
-pub use witness::{AskWitness, GivenId, GivenOut, Witness};
+pub use witness::{AskWitness, GivenOut, Witness};

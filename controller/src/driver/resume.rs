@@ -8,7 +8,7 @@
 //!
 //! Never: a file that is changed by a start that is refused, or a loss without its owner's word.
 
-use super::witness::{self, NextIds, Witness};
+use super::witness::{self, Witness};
 use super::{DriverError, REJECTED};
 use crate::clock::{self, OutsideClock};
 use crate::files::create_private_folder;
@@ -156,12 +156,9 @@ fn shortfalls(folder: &Path, checked: &CheckedMachine) -> Result<Vec<Shortfall>,
     Ok(found)
 }
 
-/// What instances, pods and sinks show to be missing.
+/// What is missing as others show it.
 fn seen_outside(folder: &Path, checked: &CheckedMachine, witnesses: &[Witness]) -> Vec<Shortfall> {
-    let counters = checked.machine.counters();
-    let next =
-        NextIds { purchase: counters.next_purchase, effect: checked.journal.end().0, status: counters.statuses + 1 };
-    let journal = checked.journal.identity().id;
+    let (next, journal) = (checked.machine.counters().next_purchase, checked.journal.identity().id);
     witnesses.iter().filter_map(|witness| witness::shortfall(witness, folder, journal, next)).collect()
 }
 

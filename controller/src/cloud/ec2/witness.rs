@@ -6,7 +6,7 @@
 
 use super::{aws_settings, sdk};
 use crate::config::ec2::Ec2Config;
-use crate::driver::{GivenId, GivenOut, Witness};
+use crate::driver::{GivenOut, Witness};
 use forebay_capacity_ec2::request::{TAG_JOURNAL, TAG_PURCHASE};
 use forebay_capacity_ec2::{DescribedInstance, Ec2Call, Ec2Response};
 use forebay_kernel::storage::JournalId;
@@ -52,5 +52,5 @@ fn ask(config: &Ec2Config, journal: JournalId) -> Result<Vec<GivenOut>, String> 
 fn bought_by(instance: &DescribedInstance, journal: JournalId) -> Option<GivenOut> {
     instance.tag(TAG_JOURNAL).filter(|id| id.parse() == Ok(journal))?;
     let purchase = instance.tag(TAG_PURCHASE)?.parse().ok()?;
-    Some(GivenOut { bearer: format!("instance {}", instance.instance), id: GivenId::Purchase(purchase) })
+    Some(GivenOut { bearer: format!("instance {}", instance.instance), purchase })
 }
