@@ -13,6 +13,7 @@
 //! Never: sleeps to wait. A server prints where it listens; answers are waited for where they come from.
 
 pub mod dice;
+pub mod folders;
 pub mod history;
 pub mod kafka;
 pub mod openmetrics;

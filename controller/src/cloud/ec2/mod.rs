@@ -94,6 +94,13 @@ pub(super) fn open(config: &Ec2Config, efa: &BTreeMap<String, u32>) -> Result<Op
     Ok(OpenedCloud { cloud: Cloud { health, name, task }, executor, terminate })
 }
 
+/// Waits for an answer of EC2 where there is no task yet: at a start.
+fn wait_for<T>(limit: Duration, answer: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
+    let answer = runtime.block_on(async { tokio::time::timeout(limit, answer).await });
+    answer.unwrap_or_else(|_| Err(format!("no response within {} s", limit.as_secs())))
+}
+
 /// Checks everything that buying needs. `whole` is the configuration that `config` is part of.
 pub(super) fn probe(whole: &Config, config: &Ec2Config, runtime: &tokio::runtime::Handle) -> Vec<Diagnostic> {
     let subject = |part: &str| format!("ec2 {}: {part}", config.name);

@@ -6,7 +6,7 @@
 //!
 //! Prices come from the catalog and the market only. No type is left out because EC2 did not respond.
 
-use super::{aws_settings, foreign_prices, some};
+use super::{aws_settings, foreign_prices, some, wait_for};
 use crate::config::ec2::Ec2Config;
 use forebay_capacity_ec2::offerings::{self, InstanceShape};
 use forebay_capacity_ec2::sdk::{self, Client};
@@ -117,17 +117,14 @@ fn look_up(
 ) -> Result<SavedShapes, String> {
     let text = |e: &dyn Display| e.to_string();
     let aws = aws_settings(config).map_err(|e| text(&e))?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| text(&e))?;
-    let lookup = async {
+    wait_for(START_TIMEOUT, async {
         let client = sdk::connect(&aws).await.map_err(|e| text(&e))?.ec2;
         let region = region(&client);
         *known_region = Some(region.clone());
         let shapes = offerings::instance_shapes(&client, types).await.map_err(|e| text(&e))?;
         let none = format!("{region} has none of the catalog's types");
         SavedShapes::new(region, types, shapes).ok_or(none)
-    };
-    let result = runtime.block_on(async { tokio::time::timeout(START_TIMEOUT, lookup).await });
-    result.unwrap_or_else(|_| Err(format!("no response within {} s", START_TIMEOUT.as_secs())))
+    })
 }
 
 /// The region of a client.

@@ -4,7 +4,7 @@
 //! a start --ask--> list by tag, all pages -> purchases of this journal in this incarnation
 //! ```
 
-use super::{aws_settings, sdk};
+use super::{aws_settings, sdk, wait_for};
 use crate::config::ec2::Ec2Config;
 use crate::driver::{GivenOut, Witness};
 use forebay_capacity_ec2::request::{TAG_JOURNAL, TAG_PURCHASE};
@@ -25,8 +25,7 @@ pub fn witness(config: &Ec2Config) -> Witness {
 
 fn ask(config: &Ec2Config, journal: JournalId) -> Result<Vec<GivenOut>, String> {
     let aws = aws_settings(config).map_err(|e| e.to_string())?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
-    let listed = async {
+    wait_for(TIMEOUT, async {
         let client = sdk::connect(&aws).await.map_err(|e| e.to_string())?.ec2;
         let (mut found, mut next_token) = (Vec::new(), None);
         loop {
@@ -43,9 +42,7 @@ fn ask(config: &Ec2Config, journal: JournalId) -> Result<Vec<GivenOut>, String> 
                 return Ok(found);
             }
         }
-    };
-    let listed = runtime.block_on(async { tokio::time::timeout(TIMEOUT, listed).await });
-    listed.unwrap_or_else(|_| Err(format!("no response within {} s", TIMEOUT.as_secs())))
+    })
 }
 
 /// The purchase of an instance, where this journal made it.

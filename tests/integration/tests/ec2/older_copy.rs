@@ -4,6 +4,7 @@
 use crate::killed::{configuration, start};
 use crate::stand::{Faults, Stand, settings};
 use forebay_capacity_ec2::Ec2Settings;
+use forebay_integration::folders::{contents, put};
 use forebay_integration::{Said, Server, forebay, until};
 use forebay_kernel::event::{Event, LaunchError};
 use forebay_kernel::units::Span;
@@ -15,8 +16,8 @@ use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// What EC2 says of its types, and who holds the folder.
-const NOT_THE_JOURNALS: [&str; 2] = ["offerings.json", "forebay.lock"];
+/// What EC2 says of its types: it is written before the journal is opened.
+const TYPES: &str = "offerings.json";
 
 fn submit(server: &Server, name: &str) {
     let event = json!({"type": "job.submitted", "source": "//test", "id": name, "subject": name, "data": {
@@ -31,32 +32,6 @@ fn running(loopback: &Loopback) -> BTreeMap<String, (String, u64)> {
     let up = region.instances().filter(|i| i.state == InstanceState::Running);
     let owner = |tags| (tag(tags, "forebay:journal"), tag(tags, "forebay:purchase").parse().unwrap_or(u64::MAX));
     up.map(|i| (i.id.clone(), owner(&i.tags))).collect()
-}
-
-fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
-    let mut found = BTreeMap::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(next) = folders.pop() {
-        for entry in std::fs::read_dir(&next).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                let name = path.strip_prefix(folder).unwrap().display().to_string();
-                found.insert(name, std::fs::read(&path).unwrap());
-            }
-        }
-    }
-    found
-}
-
-fn write(folder: &Path, files: &BTreeMap<String, Vec<u8>>) {
-    let _ = std::fs::remove_dir_all(folder);
-    for (name, bytes) in files {
-        let path = folder.join(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, bytes).unwrap();
-    }
 }
 
 fn refused(folder: &Path, more: &[&str]) -> Said {
@@ -82,7 +57,7 @@ fn an_older_copy_of_the_folder_is_refused_and_its_owner_may_give_up_what_came_af
     submit(&server, "before");
     up(1);
     server.kill();
-    let copy = files(&data);
+    let copy = contents(&data);
     let server = start(folder.path());
     submit(&server, "after");
     submit(&server, "later");
@@ -91,15 +66,15 @@ fn an_older_copy_of_the_folder_is_refused_and_its_owner_may_give_up_what_came_af
     let bought = running(&loopback);
 
     // The copy takes the place of what came after it, and nothing in it tells.
-    write(&data, &copy);
+    std::fs::remove_dir_all(&data).unwrap();
+    put(&copy, &data);
     let said = refused(folder.path(), &[]);
     assert_eq!(said.code, 2, "{said:?}");
     let parts =
         ["ec2:killed has instance i-", "the folder is an older copy of itself", "--accept-loss 2", "journal restore"];
     assert!(parts.iter().all(|part| said.err.contains(part)), "{}", said.err);
-    let differs =
-        |(name, bytes): &(String, Vec<u8>)| copy.get(name) != Some(bytes) && !NOT_THE_JOURNALS.contains(&name.as_str());
-    let changed: Vec<String> = files(&data).into_iter().filter(differs).map(|(name, _)| name).collect();
+    let differs = |(name, bytes): &(String, Vec<u8>)| copy.get(name) != Some(bytes) && name != TYPES;
+    let changed: Vec<String> = contents(&data).into_iter().filter(differs).map(|(name, _)| name).collect();
     assert!(changed.is_empty(), "a refused start changed {changed:?}");
     let said = refused(folder.path(), &["--accept-loss", "7"]);
     assert!(said.code == 2 && said.err.contains("--accept-loss 2"), "{said:?}");

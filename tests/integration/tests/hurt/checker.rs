@@ -9,8 +9,9 @@
 //!
 //! Never: takes the word of the journal for what was in it.
 
-use super::folder::{HurtFolder, contents, event, ids, post};
+use super::folder::{HurtFolder, event, ids, post};
 use super::started::{Refusal, Started};
+use forebay_integration::folders::contents;
 use forebay_integration::{run, send};
 use serde_json::Value;
 use std::collections::BTreeSet;

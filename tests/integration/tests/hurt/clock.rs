@@ -43,13 +43,13 @@ fn a_year_and_ten_years_ahead_and_back_are_refused_and_taken_once_by_their_owner
     ] {
         let folder = tempfile::tempdir().expect("a folder");
         journal_of(folder.path(), at);
-        let before = super::folder::contents(&folder.path().join("data"));
+        let before = forebay_integration::folders::contents(&folder.path().join("data"));
         let args = ["run", "--data", "data", "--policy", &policy, "--listen", "127.0.0.1:0"];
         let refused = run(folder.path(), &args);
         assert_eq!(refused.code, 2, "{what}: {refused:?}");
         assert!(refused.err.contains(what) && refused.err.contains("--accept-time"), "{what}: {}", refused.err);
         assert!(
-            super::folder::contents(&folder.path().join("data")) == before,
+            forebay_integration::folders::contents(&folder.path().join("data")) == before,
             "{what}: a refused start changed a file"
         );
         let server = Server::start(folder.path(), &["--data", "data", "--policy", &policy, "--accept-time"]);

@@ -146,34 +146,6 @@ pub fn ids(data: &Path) -> BTreeMap<String, String> {
     found
 }
 
-/// Every file of a folder but the lock, whose number is for people.
-pub fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
-    let mut found = BTreeMap::new();
-    let mut open = vec![folder.to_owned()];
-    while let Some(at) = open.pop() {
-        for entry in std::fs::read_dir(&at).expect("a folder") {
-            let path = entry.expect("an entry").path();
-            let name = path.strip_prefix(folder).expect("in it").display().to_string();
-            if path.is_dir() {
-                open.push(path);
-            } else if name != "forebay.lock" {
-                found.insert(name, std::fs::read(&path).expect("a file"));
-            }
-        }
-    }
-    found
-}
-
-pub fn copied(from: &Path) -> tempfile::TempDir {
-    let to = tempfile::tempdir().expect("a folder");
-    for (name, bytes) in contents(from) {
-        let path = to.path().join(name);
-        std::fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
-        std::fs::write(path, bytes).expect("a copy");
-    }
-    to
-}
-
 /// The built-in policy, which a start has that names none.
 fn policy() -> &'static (String, forebay_kernel::policy::Policy) {
     static POLICY: OnceLock<(String, forebay_kernel::policy::Policy)> = OnceLock::new();

@@ -1,9 +1,10 @@
 //! Damage of a controller's files: cut, bits flipped, pages zeroed, files removed. Never a start that loses without a word.
 
 use super::checker::Judged;
-use super::folder::{End, HurtFolder, acknowledged, cases, copied, ended, opened};
+use super::folder::{End, HurtFolder, acknowledged, cases, ended, opened};
 use forebay::driver::Consent;
 use forebay_integration::dice::Dice;
+use forebay_integration::folders::copied;
 use forebay_kernel::event::Event;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +14,7 @@ const JOBS: usize = 60;
 
 /// The files of the folder that hold what was acknowledged.
 fn files(data: &Path) -> Vec<String> {
-    let all = super::folder::contents(data).into_keys();
+    let all = forebay_integration::folders::contents(data).into_keys();
     all.filter(|name| !name.ends_with("-shm") && !name.starts_with("logs")).collect()
 }
 

@@ -1,7 +1,8 @@
 //! A backup that is restored while what came after it is already outside: no id means two things, and what nobody knows is left alone.
 
-use super::folder::{End, acknowledged, contents, copied, ended, ids, known, opened, submit};
+use super::folder::{End, acknowledged, ended, ids, known, opened, submit};
 use forebay::driver::Consent;
+use forebay_integration::folders::{contents, copied};
 use forebay_integration::{Server, run};
 use std::path::Path;
 
