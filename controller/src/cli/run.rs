@@ -109,8 +109,9 @@ fn begin(args: &RunArgs, config: &Config, folder: &Path, out: Output) -> Result<
     crate::cloud::check(config).map_err(Failure::input)?;
     crate::cluster::check(config).map_err(Failure::input)?;
     let catalogue = crate::cloud::catalogue(config).map_err(Failure::input)?;
-    let (catalogue, said) = crate::cloud::corrected(config, folder, catalogue);
-    for line in said {
+    let corrected = crate::cloud::corrected(config, folder, catalogue);
+    let catalogue = corrected.catalogue.clone();
+    for line in &corrected.remarks {
         eprintln!("{} {line}", out.err.warn("warning:"));
     }
     let (text, compiled) = live::policy(config.policy.as_deref(), resume.then_some(folder), &catalogue)?;
@@ -145,6 +146,9 @@ fn begin(args: &RunArgs, config: &Config, folder: &Path, out: Output) -> Result<
         ..Settings::new(folder.to_owned(), if is_real { WorldFile::calm() } else { world.maker() })
     })?;
     world.save(folder)?;
+    if let Some(line) = corrected.save(folder) {
+        eprintln!("{} {line}", out.err.warn("warning:"));
+    }
     live::say_recovery(&running, out);
     live::warn_of_mode(folder, out);
     let audit = AuditLog::open(folder).map_err(|e| Failure::folder(folder, &e))?;

@@ -19,6 +19,7 @@ use crate::driver::{DriverHandle, EffectExecutor, Witness};
 use forebay_catalog::Catalogue;
 use forebay_catalog::PriceRow;
 use forebay_source::{Diagnostic, Health};
+use std::path::Path;
 use std::thread::JoinHandle;
 
 /// Why the configured cloud cannot be used.
@@ -96,16 +97,44 @@ pub fn catalogue(config: &Config) -> Result<Catalogue, CloudError> {
     Ok(Catalogue { rows, zones: ec2.all_zones(), reserved, elsewhere, ..Catalogue::default() })
 }
 
-/// The catalog with the cloud's own figures of its types, and remarks for the log. It takes at most a few seconds. The figures are saved in
-/// `folder`.
+/// The catalog with the cloud's own figures of its types.
+#[derive(Debug)]
+pub struct Corrected {
+    /// What can be bought.
+    pub catalogue: Catalogue,
+    /// Remarks for the log.
+    pub remarks: Vec<String>,
+    /// What the cloud said, which the folder does not have yet.
+    #[cfg(feature = "ec2")]
+    unsaved: Option<ec2::SavedShapes>,
+}
+
+impl Corrected {
+    /// Saves what the cloud said for a start at which it does not answer, in the folder of a driver that has started. `Some`: why it is not saved.
+    #[must_use]
+    pub fn save(&self, folder: &Path) -> Option<String> {
+        #[cfg(feature = "ec2")]
+        let failed = self.unsaved.as_ref().and_then(|shapes| shapes.write(folder).err());
+        #[cfg(not(feature = "ec2"))]
+        let failed: Option<std::io::Error> = None;
+        failed.map(|e| format!("{}: the shapes of instance types are not saved: {e}", folder.display()))
+    }
+}
+
+/// The catalog with the cloud's own figures of its types, or with those that `folder` has. It takes at most a few seconds, and writes nothing.
 #[must_use]
-pub fn corrected(config: &Config, folder: &std::path::Path, catalogue: Catalogue) -> (Catalogue, Vec<String>) {
+pub fn corrected(config: &Config, folder: &Path, catalogue: Catalogue) -> Corrected {
     match &config.ec2 {
         #[cfg(feature = "ec2")]
         Some(ec2) => ec2::at_start(ec2, folder, catalogue),
         _ => {
             let _ = folder;
-            (catalogue, Vec::new())
+            Corrected {
+                catalogue,
+                remarks: Vec::new(),
+                #[cfg(feature = "ec2")]
+                unsaved: None,
+            }
         }
     }
 }

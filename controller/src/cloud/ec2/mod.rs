@@ -7,7 +7,7 @@ mod shapes;
 mod task;
 mod witness;
 
-pub(super) use shapes::at_start;
+pub(super) use shapes::{SavedShapes, at_start};
 pub(super) use witness::witness;
 
 use super::check::{foreign_prices, script, some, unused_reservations};

@@ -1,13 +1,17 @@
-//! The resources of EC2's instance types, before a policy is compiled: read at the start, and saved in `offerings.json` beside the journal.
+//! The resources of EC2's instance types, before a policy is compiled: read at the start, and saved in `offerings.json` beside the journal once
+//! the driver has started.
 //!
 //! ```text
 //! catalog (price rows) + EC2's shapes, or saved ones, or neither -> catalog with EC2's figures, and remarks about them
 //! ```
 //!
-//! Prices come from the catalog and the market only. No type is left out because EC2 did not respond.
+//! Prices come from the catalog and the market only. No type is left out because EC2 did not respond. Never: a byte in the folder of a start that
+//! may still be refused.
 
 use super::{aws_settings, foreign_prices, some, wait_for};
+use crate::cloud::Corrected;
 use crate::config::ec2::Ec2Config;
+use crate::files;
 use forebay_capacity_ec2::offerings::{self, InstanceShape};
 use forebay_capacity_ec2::sdk::{self, Client};
 use forebay_catalog::Catalogue;
@@ -15,7 +19,8 @@ use forebay_catalog::PriceRow;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
-use std::io::Write as _;
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -31,7 +36,7 @@ const VERSION: u32 = 2;
 /// The shapes as they are saved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct SavedShapes {
+pub(in crate::cloud) struct SavedShapes {
     version: u32,
     /// The region.
     pub region: String,
@@ -66,8 +71,9 @@ impl SavedShapes {
     /// Writes the file by way of another one, so that it is never incomplete.
     pub fn write(&self, folder: &Path) -> std::io::Result<()> {
         let draft = folder.join(format!("{FILE}.new"));
-        std::fs::create_dir_all(folder)?;
-        let mut file = std::fs::File::create(&draft)?;
+        // What an earlier one left has its own permissions.
+        std::fs::remove_file(&draft).or_else(|e| if e.kind() == ErrorKind::NotFound { Ok(()) } else { Err(e) })?;
+        let mut file = files::private(OpenOptions::new().write(true).create_new(true)).open(&draft)?;
         serde_json::to_writer_pretty(&mut file, self)?;
         file.write_all(b"\n")?;
         file.sync_all()?;
@@ -80,33 +86,27 @@ impl SavedShapes {
     }
 }
 
-/// The catalog with EC2's figures, and remarks for the log.
-pub fn at_start(config: &Ec2Config, folder: &Path, catalogue: Catalogue) -> (Catalogue, Vec<String>) {
+/// The catalog with EC2's figures, or with those that are saved in `folder`.
+pub fn at_start(config: &Ec2Config, folder: &Path, catalogue: Catalogue) -> Corrected {
     let types = catalogue.rows.iter().map(|row| row.instance_type.clone()).collect();
     let mut region = config.region.clone();
     let result = look_up(config, &types, &mut region);
     let mut remarks: Vec<String> = region.and_then(|region| foreign_prices(config, &region)).into_iter().collect();
-    let saved = match result {
-        Ok(saved) => {
-            let failed = saved.write(folder).err();
-            let path = folder.join(FILE);
-            remarks
-                .extend(failed.map(|e| format!("{}: {e}: the shapes of instance types are not saved", path.display())));
-            saved
-        }
+    let (saved, is_new) = match result {
+        Ok(found) => (found, true),
         Err(why) => {
             let unknown = format!("EC2's instance types could not be read ({why}):");
             let Some(saved) = SavedShapes::read(folder) else {
                 remarks.push(format!("{unknown} the figures of the catalog are used"));
-                return (catalogue, remarks);
+                return Corrected { catalogue, remarks, unsaved: None };
             };
             remarks.push(format!("{unknown} those of {} from {:.0} are used", saved.region, saved.asked));
-            saved
+            (saved, false)
         }
     };
     let (catalogue, corrections) = corrected(catalogue, &saved);
     remarks.extend(corrections);
-    (catalogue, remarks)
+    Corrected { catalogue, remarks, unsaved: is_new.then_some(saved) }
 }
 
 /// The region's shapes. `known_region` is set as soon as it is known.
@@ -259,7 +259,16 @@ mod tests {
         options.types.iter_mut().filter(|row| row.instance_type == "g5.xlarge").for_each(|row| row.mem_mib = 15_000);
         let loopback = Loopback::start(Region::new(options), LoopbackClock::Wall).unwrap();
         let config = config(folder.path(), &loopback.url());
-        let (first, remarks) = at_start(&config, &data, aws());
+        let started = at_start(&config, &data, aws());
+        assert!(!data.exists(), "a start that may still be refused has written");
+        files::create_private_folder(&data).unwrap();
+        assert_eq!(started.save(&data), None);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            assert_eq!(std::fs::metadata(data.join(FILE)).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        let (first, remarks) = (started.catalogue, started.remarks);
         assert_eq!(
             remarks,
             [
@@ -273,7 +282,8 @@ mod tests {
         assert_eq!((first.efa["p5.48xlarge"], first.efa["g5.xlarge"]), (32, 0));
 
         drop(loopback);
-        let (second, remarks) = at_start(&config, &data, aws());
+        let Corrected { catalogue: second, remarks, unsaved } = at_start(&config, &data, aws());
+        assert_eq!(unsaved, None);
         assert_eq!((second.rows, second.efa), (first.rows, first.efa));
         assert!(
             remarks[0].starts_with("EC2's instance types could not be read (") && remarks.len() == 3,
@@ -282,7 +292,7 @@ mod tests {
         assert!(remarks[0].contains("those of us-east-1 from 2"), "{remarks:?}");
 
         std::fs::write(data.join(FILE), "{\"version\": 1, \"reg").unwrap();
-        let (third, remarks) = at_start(&config, &data, aws());
+        let Corrected { catalogue: third, remarks, .. } = at_start(&config, &data, aws());
         assert_eq!((third.rows, third.efa.len()), (aws().rows, 0));
         assert!(remarks.len() == 1 && remarks[0].ends_with("the figures of the catalog are used"), "{remarks:?}");
     }
@@ -292,13 +302,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let nobody = "http://127.0.0.1:9";
         let abroad = Ec2Config { region: Some("eu-west-1".to_owned()), ..config(folder.path(), nobody) };
-        let (_, remarks) = at_start(&abroad, folder.path(), aws());
+        let remarks = at_start(&abroad, folder.path(), aws()).remarks;
         assert!(
             remarks.len() == 2 && remarks[0].contains("eu-west-1") && remarks[0].contains("`prices: FILE`"),
             "{remarks:?}"
         );
         let own = Ec2Config { prices: Some("eu.csv".into()), ..abroad };
-        let (_, remarks) = at_start(&own, folder.path(), aws());
+        let remarks = at_start(&own, folder.path(), aws()).remarks;
         assert!(remarks.len() == 1 && remarks[0].starts_with("EC2's instance types could not be read"), "{remarks:?}");
     }
 
