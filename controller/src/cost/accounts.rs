@@ -12,7 +12,7 @@
 use super::basis::CostBasis;
 use super::group::{Sum, apart, label};
 use crate::journal::{ArchiveReader, JournalError, SpendQuery, SpendRead};
-use crate::metrics::family::{MOST_VALUES, OTHER};
+use crate::metrics::family::{MOST_POOLS, MOST_TIERS, MOST_VALUES, OTHER};
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::ids::{JobId, Seq};
 use forebay_kernel::state::billing::{BilledJob, Charge, ChargeKey, ChargeKind};
@@ -61,19 +61,22 @@ pub struct SpendAccounts {
     told: BTreeMap<AccountLine, AccountSum>,
 }
 
-/// Names that have lines of their own: queues, tiers, and values of all labels together.
+/// Names that have lines of their own: queues, tiers, values of all labels together, and pools of what was no work. One that has a line keeps it, so
+/// no line goes back.
 #[derive(Debug, Default)]
 struct Names {
     queues: BTreeSet<String>,
     tiers: BTreeSet<String>,
     labels: BTreeSet<(String, String)>,
+    pools: BTreeSet<String>,
 }
 
 /// Who the jobs are that are charged.
 type Jobs = BTreeMap<JobId, BilledJob>;
 
-fn own<T: Ord + Clone>(names: &mut BTreeSet<T>, name: &T) -> bool {
-    names.contains(name) || (names.len() < MOST_VALUES && names.insert(name.clone()))
+/// Whether a name has a line of its own: it has one already, or fewer than `most` have.
+fn own<T: Ord + Clone>(names: &mut BTreeSet<T>, name: &T, most: usize) -> bool {
+    names.contains(name) || (names.len() < most && names.insert(name.clone()))
 }
 
 impl Names {
@@ -86,8 +89,8 @@ impl Names {
             (None, _) => nobody,
             (Some(_), None) => (OTHER.to_owned(), OTHER.to_owned()),
             (Some(_), Some(job)) => (
-                if own(&mut self.queues, &job.queue) { apart(&job.queue) } else { OTHER.to_owned() },
-                if own(&mut self.tiers, &job.tier) { apart(&job.tier) } else { OTHER.to_owned() },
+                if own(&mut self.queues, &job.queue, MOST_VALUES) { apart(&job.queue) } else { OTHER.to_owned() },
+                if own(&mut self.tiers, &job.tier, MOST_TIERS) { apart(&job.tier) } else { OTHER.to_owned() },
             ),
         };
         let mut lines = vec![AccountLine::Queue(queue, capacity), AccountLine::Tier(tier, capacity)];
@@ -95,13 +98,17 @@ impl Names {
             let value = match (key.job, job.and_then(|job| label(job, name))) {
                 (None, _) => NOBODY.to_owned(),
                 (Some(_), None) => WITHOUT.to_owned(),
-                (Some(_), Some(value)) if own(&mut self.labels, &(name.clone(), value.clone())) => apart(value),
-                _ => OTHER.to_owned(),
+                (Some(_), Some(value)) => {
+                    let labelled = (name.clone(), value.clone());
+                    if own(&mut self.labels, &labelled, MOST_VALUES) { apart(value) } else { OTHER.to_owned() }
+                }
             };
             lines.push(AccountLine::Label(name.clone(), value, capacity));
         }
         if key.kind != ChargeKind::Worked {
-            lines.push(AccountLine::Waste(key.kind, basis.pool(key.pool).to_owned()));
+            let pool = basis.pool(key.pool).to_owned();
+            let line = if own(&mut self.pools, &pool, MOST_POOLS) { pool } else { OTHER.to_owned() };
+            lines.push(AccountLine::Waste(key.kind, line));
         }
         lines
     }
@@ -189,6 +196,52 @@ impl SpendAccounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::family::text;
+    use crate::metrics::spend::families;
+    use forebay_kernel::ids::{Attempt, OfferingId};
+    use forebay_kernel::state::billing::{BilledPool, LedgerSlot};
+    use forebay_kernel::units::Rate;
+
+    /// What a metric has come to by the values of a label, in dollars: all amounts here are whole ones.
+    fn by_label(sums: &BTreeMap<AccountLine, Sum>, metric: &str, label: &str) -> BTreeMap<String, i64> {
+        let of = |sum: &Sum| AccountSum { micro_dollars: sum.cost.rounded(), gpu_time: sum.gpu_time };
+        let written = text(families(&sums.iter().map(|(line, sum)| (line.clone(), of(sum))).collect())).unwrap();
+        let (begins, before) = (format!("{metric}{{"), format!("{label}=\""));
+        let mut dollars: BTreeMap<String, i64> = BTreeMap::new();
+        for point in written.lines().filter(|line| line.starts_with(&begins)) {
+            let value = point.split(&before).nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+            let amount: f64 = point.rsplit(' ').next().unwrap().parse().unwrap();
+            *dollars.entry(value.to_owned()).or_default() += amount.round() as i64;
+        }
+        dollars
+    }
+
+    #[test]
+    fn pools_and_tiers_beyond_their_bounds_share_a_line_and_all_of_it_is_there() {
+        let basis = CostBasis::with_pools(60);
+        let who = |id| BilledJob { job: JobId(id), tier: format!("tier-{id}"), ..BilledJob::default() };
+        let jobs: Jobs = (0..30).map(|id| (JobId(id), who(id))).collect();
+        let (mut names, mut sums) = (Names::default(), BTreeMap::new());
+        // An hour of the node for a dollar: idle, and of a job.
+        let mut charge = |sums: &mut BTreeMap<AccountLine, Sum>, pool: u16| {
+            for (job, kind) in [(None, ChargeKind::Idle), (Some(JobId(u64::from(pool % 30))), ChargeKind::Lost)] {
+                let (attempt, pool, offering) = (Attempt(0), BilledPool(pool), OfferingId(0));
+                let key = ChargeKey { slot: LedgerSlot(0), job, attempt, kind, pool, offering, price: Rate(1_000_000) };
+                names.add(sums, &basis, (&key, 1000 * 3_600_000), &jobs);
+            }
+        };
+        (0..60).for_each(|pool| charge(&mut sums, pool));
+        let first = by_label(&sums, "forebay_waste_usd_total", "pool");
+        // Those that share a line come first now: they go on sharing it, and no line goes back.
+        (0..60).rev().for_each(|pool| charge(&mut sums, pool));
+        let pools = by_label(&sums, "forebay_waste_usd_total", "pool");
+        assert_eq!((pools.len(), pools["pool-0"], pools["pool-49"], pools[OTHER]), (51, 4, 4, 40), "{pools:?}");
+        assert_eq!(pools.values().sum::<i64>(), 240);
+        assert!(first.iter().all(|(pool, dollars)| pools[pool] == 2 * dollars), "{first:?} and then {pools:?}");
+        let tiers = by_label(&sums, "forebay_tier_spend_usd_total", "tier");
+        assert_eq!((tiers.len(), tiers["tier-0"], tiers[OTHER], tiers[NOBODY]), (22, 4, 40, 120), "{tiers:?}");
+        assert_eq!(tiers.values().sum::<i64>(), 240);
+    }
 
     #[test]
     fn what_was_spent_before_is_in_each_sum_once() {

@@ -172,6 +172,15 @@ impl CostBasis {
         CostBasis { offsets, ..CostBasis::of(&State::default()) }
     }
 
+    /// So many pools, `pool-0` and on, and one offering: an on-demand node with a GPU.
+    #[cfg(test)]
+    pub(super) fn with_pools(pools: u16) -> CostBasis {
+        let (instance_type, capacity) = ("a".to_owned(), CapacityType::OnDemand);
+        let offering = BilledOffering { instance_type, capacity, gpus: true, shares: 1000, on_demand: Rate(0) };
+        let pools = (0..pools).map(|pool| format!("pool-{pool}")).collect();
+        CostBasis { pools, offerings: vec![offering], ..CostBasis::of(&State::default()) }
+    }
+
     /// Local time less UTC in seconds.
     pub(super) fn offset(&self, at: Timestamp) -> i32 {
         self.offsets.iter().take_while(|(from, _)| *from <= at).last().map_or(0, |(_, seconds)| *seconds)

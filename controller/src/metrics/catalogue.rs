@@ -322,7 +322,7 @@ pub(crate) static TIER_SPEND: Metric =
     Metric::counter("tier_spend", "What the jobs of a tier have cost, by how capacity was paid for.")
         .unit("usd")
         .labels(&["tier", "capacity_type"])
-        .means("the same by tier")
+        .means("the same by tier. 20 tiers have a label of their own, the others share `other`")
         .kept(KeptIn::Journal);
 
 pub(crate) static LABEL_SPEND: Metric =
@@ -341,7 +341,8 @@ pub(crate) static WASTE: Metric = Metric::counter("waste", "What was spent on an
     .means(
         "what was spent on anything but work: `boot`, `idle`, `fragmentation`, `booked`, `lost`, `lingering`, \
          `foreign` ([BILLING.md](BILLING.md)). What was lost and turns out to have been saved is not taken \
-         back: the counter waits until it is overtaken",
+         back: the counter waits until it is overtaken. 50 pools have a label of their own, in the order in which \
+         they were first charged for it; the others share `other`",
     )
     .kept(KeptIn::Journal);
 

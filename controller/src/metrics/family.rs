@@ -17,6 +17,12 @@ use std::time::SystemTime;
 /// any monitoring bears.
 pub const MOST_VALUES: usize = 200;
 
+/// Pools with series of their own: each has eleven of boots, eight of launches for each capacity type, and one of waste for each kind of it.
+pub const MOST_POOLS: usize = 50;
+
+/// Tiers with series of their own: each has eleven of waits.
+pub const MOST_TIERS: usize = 20;
+
 /// The label of the others.
 pub const OTHER: &str = "other";
 

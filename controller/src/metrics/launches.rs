@@ -8,7 +8,7 @@
 
 use super::catalogue;
 use super::engine::{LAUNCH_ERRORS, error_label};
-use super::family::{Family, Number, bounded};
+use super::family::{Family, MOST_POOLS, Number, bounded};
 use super::histogram::Histogram;
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::event::{Event, LaunchError};
@@ -22,9 +22,6 @@ use std::time::Duration;
 
 /// 15, 30 s, 1, 2, 3, 5, 10, 20 min: from a warm image to what the usual time limit of a boot ends.
 const BOOTS_MS: &[u64] = &[15_000, 30_000, 60_000, 120_000, 180_000, 300_000, 600_000, 1_200_000];
-
-/// Pools with series of their own: each has eleven of boots, and eight of launches for each capacity type.
-const MOST_POOLS: usize = 50;
 
 /// A launch that brought all that it asked for.
 const COMPLETE: &str = "complete";

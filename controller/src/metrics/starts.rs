@@ -3,7 +3,7 @@
 //! Never: queue and tier in one series; a job that still waits: the gauges of its queue have it.
 
 use super::catalogue;
-use super::family::{Family, MOST_VALUES, Number, bounded};
+use super::family::{Family, MOST_TIERS, MOST_VALUES, Number, bounded};
 use super::histogram::Histogram;
 use forebay_kernel::state::State;
 use forebay_kernel::units::Span;
@@ -12,9 +12,6 @@ use std::time::Duration;
 
 /// 10, 30, 60 s, 5, 15 min, 1, 4, 24 h: from what an idle node does to what nobody waits for by choice.
 const WAITS_MS: &[u64] = &[10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000, 14_400_000, 86_400_000];
-
-/// Tiers with series of their own: each has eleven.
-const MOST_TIERS: usize = 20;
 
 /// What has been counted since this process started.
 #[derive(Debug, Default)]

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! rows after a batch -> the time until the next one -> node time, money, what it was   == State::ledger_now, after every batch
+//!                                                      what pods of others held        == what is charged as `Foreign`, at the end
 //! charges of a batch -> money by capacity type, GPU time by kind                       == what State::ledger grew by, after every batch
 //! all charges and those still open                                                     == the ledger and the rows, at the end
 //! ```
@@ -17,17 +18,21 @@ use std::collections::BTreeMap;
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::ids::OfferingId;
 use forebay_kernel::state::State;
-use forebay_kernel::state::billing::{Charge, ChargeKey, ChargeKind, all_shares};
+use forebay_kernel::state::billing::{CPU_NODE_SHARES, Charge, ChargeKey, ChargeKind, all_shares};
 use forebay_kernel::state::ledger::{Account, Ledger};
 use forebay_kernel::state::nodes::{Node, NodePhase};
 use forebay_kernel::units::{Rate, Timestamp};
 
-/// What the time of a whole node was, as its row tells it.
+use super::checks::open_jobs;
+use super::lost::share_of;
+
+/// What the time of a node was, as its row tells it: of all of it but what pods of others held.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum NodeUse {
     Boot,
     Idle,
     Held,
+    Foreign,
 }
 
 /// Nodes that are counted together: how they are paid for, and whether they have GPUs.
@@ -39,6 +44,10 @@ struct Passing {
     group: Group,
     is: NodeUse,
     gpus: u64,
+    /// All of it: thousandths of a GPU, or millionths of a node without any.
+    shares: u64,
+    /// Of this, what pods of others hold.
+    foreign: u64,
     price: Rate,
 }
 
@@ -59,6 +68,7 @@ pub(super) struct Bill {
     passing: Vec<Passing>,
     since: Timestamp,
     rows: BTreeMap<CapacityType, Counted>,
+    /// Shares x ms.
     uses: BTreeMap<(Group, NodeUse), u128>,
     /// The ledger as the last batch left it. `None`: no batch yet, or nothing was billed by then.
     ledger: Option<Ledger>,
@@ -110,7 +120,9 @@ impl Bill {
             counted.idle_ms += if node.is == NodeUse::Idle { ms } else { 0 };
             counted.boot += if node.is == NodeUse::Boot { ms * u128::from(node.gpus) * 1000 } else { 0 };
             counted.cost += ms * u128::from(node.price.0);
-            *self.uses.entry((node.group, node.is)).or_default() += ms;
+            for (is, shares) in [(node.is, node.shares - node.foreign), (NodeUse::Foreign, node.foreign)] {
+                *self.uses.entry((node.group, is)).or_default() += ms * u128::from(shares);
+            }
         }
     }
 
@@ -168,13 +180,14 @@ impl Bill {
         }
     }
 
-    /// Whole node time by what it was, on nodes with and without GPUs. Of an owned node others may hold a part of what is empty.
+    /// Node time by what it was, on nodes with and without GPUs. Of an owned node pods of others may hold a part, whatever the rest is.
     fn kinds_hold(&mut self, charges: &[Charge], state: &State) {
         let mut by_offering: BTreeMap<(OfferingId, NodeUse), i128> = BTreeMap::new();
         for Charge { key, amount } in charges {
             let is = match key.kind {
                 ChargeKind::Boot => NodeUse::Boot,
                 ChargeKind::Idle => NodeUse::Idle,
+                ChargeKind::Foreign => NodeUse::Foreign,
                 _ => NodeUse::Held,
             };
             *by_offering.entry((key.offering, is)).or_default() += amount;
@@ -187,10 +200,10 @@ impl Bill {
             if amount % shares != 0 && group.0 != CapacityType::Owned {
                 self.found.push(format!("{offering} was charged {amount} as {is:?}, no whole node time"));
             }
-            *made.entry((group, is)).or_default() += amount / shares;
+            *made.entry((group, is)).or_default() += amount;
         }
         for groups in [&mut made, &mut self.uses] {
-            groups.retain(|(group, _), ms| group.0 != CapacityType::Owned && *ms > 0);
+            groups.retain(|_, amount| *amount > 0);
         }
         if made != self.uses {
             self.found.push(format!("charges make node time of {made:?}, the rows {:?}", self.uses));
@@ -202,14 +215,37 @@ impl Passing {
     /// `None`: it was only asked for, and costs nothing.
     fn of(node: &Node, state: &State) -> Option<Passing> {
         let gpus = gpus_of(node.offering, state);
+        let shares = state.offerings().get(node.offering.index()).map_or(0, |row| all_shares(&row.offer));
+        let foreign = share_of_others(node, state).min(shares);
         let is = match node.phase {
             NodePhase::Requested => return None,
             NodePhase::Booting => NodeUse::Boot,
             _ if node.holds.is_empty() => NodeUse::Idle,
             _ => NodeUse::Held,
         };
-        Some(Passing { group: (state.capacity_of(node), gpus > 0), is, gpus, price: node.price })
+        Some(Passing { group: (state.capacity_of(node), gpus > 0), is, gpus, shares, foreign, price: node.price })
     }
+}
+
+/// What pods of others hold of an owned node, where our workers do not: whole GPUs, or where it has none the larger of their parts of CPU and memory.
+fn share_of_others(node: &Node, state: &State) -> u64 {
+    let (Some(owned), Some(row)) = (&node.owned, state.offerings().get(node.offering.index())) else { return 0 };
+    let others = &owned.foreign;
+    if row.offer.gpus > 0 {
+        let free = node.slots.iter().filter(|slot| slot.workers == 0).count();
+        return 1000 * u64::from(others.gpus).min(u64::try_from(free).unwrap_or(0));
+    }
+    let part = |of: u64, all: u64| of.saturating_mul(CPU_NODE_SHARES) / all.max(1);
+    let share = part(others.cpu.0, row.offer.cpu.0).max(part(others.mem.0, row.offer.mem.0));
+    if share == 0 {
+        return 0;
+    }
+    let mut held = 0;
+    for job in open_jobs(state) {
+        let here = job.places.iter().filter(|place| place.node == node.id);
+        held += here.filter_map(|place| share_of(place, job, state)).sum::<u64>();
+    }
+    share.min(CPU_NODE_SHARES.saturating_sub(held))
 }
 
 fn gpus_of(offering: OfferingId, state: &State) -> u64 {
@@ -242,6 +278,12 @@ fn money_of(charges: &[Charge], capacity: CapacityType, state: &State) -> Option
 mod tests {
     use super::super::broken::{Life, job, policy};
     use super::*;
+    use forebay_kernel::event::{Event, EventOutcome, Tick};
+    use forebay_kernel::journal::APPLY_VERSION;
+    use forebay_kernel::machine::StateMachine;
+    use forebay_kernel::policy::Pool;
+    use forebay_kernel::state::owned::{ForeignUse, OwnedNode, OwnedPool, OwnedShape};
+    use forebay_kernel::units::{Mib, MilliCpu};
 
     fn followed(life: &Life) -> Bill {
         let mut bill = Bill::default();
@@ -301,5 +343,40 @@ mod tests {
         bill.charges.insert(key, amount + 1);
         bill.end(&life.state());
         assert!(bill.found.iter().any(|found| found.contains("the ledger by whom has -1")), "{:?}", bill.found);
+    }
+
+    /// What is found of an owned node without GPUs of which pods of others hold all CPU, then a quarter, then some memory, where it is charged as
+    /// `charged` makes of its kinds.
+    fn beside_others(charged: impl Fn(ChargeKind) -> ChargeKind) -> Vec<String> {
+        let mut policy = policy();
+        let owned = Some(OwnedPool { price: Rate(300_000), ..OwnedPool::default() });
+        policy.pools.push(Pool { name: "lab".to_owned(), owned, ..Pool::default() });
+        let seen = |cpu: u64| {
+            let (cpu, mem, by) = (MilliCpu(cpu), Mib(1_000), "other/pod".to_owned());
+            let foreign = ForeignUse { cpu, mem, by, ..ForeignUse::default() };
+            let (name, pool, instance_type) = ("own".to_owned(), "lab".to_owned(), "cpu".to_owned());
+            let shape = OwnedShape { instance_type, cpu: MilliCpu(8_000), mem: Mib(16_000), ..OwnedShape::default() };
+            Event::OwnedNodeSeen(Box::new(OwnedNode { name, pool, shape, open: true, foreign }))
+        };
+        let (mut machine, mut bill) = (StateMachine::default(), Bill::default());
+        let events = [Event::Configured(Box::new(policy)), seen(8_000), seen(2_000), seen(0), seen(8_000)];
+        for (minute, event) in (0..).zip(events) {
+            let now = Timestamp(minute * 60_000);
+            machine.apply_tick(Tick { now, resumed: false, delivered: 0 }, APPLY_VERSION);
+            assert_eq!(machine.apply_event(&event), EventOutcome::Applied);
+            let mut charges = machine.charged().charges;
+            charges.iter_mut().for_each(|charge| charge.key.kind = charged(charge.key.kind));
+            bill.batch(&charges, &machine);
+        }
+        bill.end(&machine);
+        bill.found
+    }
+
+    #[test]
+    fn what_pods_of_others_hold_of_an_owned_node_without_gpus_is_to_be_charged_as_theirs() {
+        assert_eq!(beside_others(|kind| kind), [""; 0]);
+        let idle = |kind: ChargeKind| if kind == ChargeKind::Foreign { ChargeKind::Idle } else { kind };
+        let found = beside_others(idle);
+        assert!(found.iter().any(|found| found.contains("charges make node time of")), "{found:?}");
     }
 }

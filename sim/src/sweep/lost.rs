@@ -172,7 +172,7 @@ fn is_done(state: &State, job: JobId) -> bool {
 }
 
 /// The share of its node that a worker holds: thousandths of a GPU, or millionths of a node without any. `None`: the node is gone.
-fn share_of(place: &WorkerPlace, job: &Job, state: &State) -> Option<u64> {
+pub(super) fn share_of(place: &WorkerPlace, job: &Job, state: &State) -> Option<u64> {
     let offer = &state.offerings()[state.node(place.node)?.offering.index()].offer;
     if offer.gpus > 0 {
         return Some(place.gpu_share().0);

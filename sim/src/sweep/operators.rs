@@ -286,21 +286,26 @@ impl Operators {
         policy
     }
 
-    /// A few nodes that come, are used by others for a while, are closed and opened, and leave.
+    /// A few nodes that come, are used by others for a while, are closed and opened, and leave. In a third of the seeds in which nodes
+    /// without GPUs are bought, the second of those that come has none either.
     fn owned(self, policy: &Policy, inputs: &mut Vec<Input>) {
         let roll = |nth, bound| self.roll(Feature::OwnedNodes, nth, bound);
-        let Some(like) = policy.offerings.iter().find(|offer| offer.capacity == CapacityType::OnDemand) else { return };
-        let shape = OwnedShape {
-            instance_type: format!("own-{}", like.instance_type),
-            zone: like.zone.clone(),
-            gpus: like.gpus,
-            gpu_mem: like.gpu_mem,
-            models: like.models.clone(),
-            cpu: like.cpu,
-            mem: like.mem,
-            nvlink: like.nvlink,
-        };
+        let mut on_demand = policy.offerings.iter().filter(|offer| offer.capacity == CapacityType::OnDemand);
+        let Some(first) = on_demand.next() else { return };
+        let also_without = self.has(Feature::CpuNodes) && roll(21, 3) == 0;
+        let without_gpus = on_demand.find(|offer| offer.gpus == 0).filter(|_| also_without);
         for nth in 0..1 + roll(20, 3) {
+            let like = without_gpus.filter(|_| nth == 1).unwrap_or(first);
+            let shape = OwnedShape {
+                instance_type: format!("own-{}", like.instance_type),
+                zone: like.zone.clone(),
+                gpus: like.gpus,
+                gpu_mem: like.gpu_mem,
+                models: like.models.clone(),
+                cpu: like.cpu,
+                mem: like.mem,
+                nvlink: like.nvlink,
+            };
             let at = 100 * (nth + 1);
             let name = format!("own-{nth}");
             let seen = OwnedNode {
@@ -316,7 +321,7 @@ impl Operators {
             for change in 0..roll(at + 1, 4) {
                 let nth = at + 10 * (change + 1);
                 let begins = from + 60_000 + roll(nth, 5_400_000);
-                let gpus = u16::try_from(1 + roll(nth + 1, u64::from(shape.gpus).max(1))).unwrap_or(1);
+                let gpus = u16::try_from(1 + roll(nth + 1, u64::from(shape.gpus).max(1))).unwrap_or(1).min(shape.gpus);
                 let cpu = MilliCpu(roll(nth + 2, shape.cpu.0));
                 let foreign = ForeignUse { gpus, cpu, mem: Mib(1000), by: "other/pod".to_owned() };
                 let other = match roll(nth + 3, 3) {

@@ -8,7 +8,7 @@
 //!
 //! A charge is `share x milliseconds` of a node at a price. Shares are thousandths of a GPU where the node has GPUs, millionths of the node
 //! where it has none, and add up to the whole node at any time; so the charges of a node add up to price x time exactly, however its time
-//! was cut. Nothing is rounded here.
+//! was cut. Amounts are never rounded; a share of a node without GPUs is a whole number of millionths, rounded down.
 //!
 //! What stays in the state is what may still move: work of runs since their last checkpoint, a number a run and slot.
 //!
@@ -24,7 +24,7 @@ use crate::catalog::{CapacityType, Offering};
 use crate::effect::WorkerPlace;
 use crate::ids::{Attempt, JobId, NodeId, OfferingId, PoolId};
 use crate::policy::Policy;
-use crate::units::{GpuTime, Rate, Spend, Timestamp};
+use crate::units::{GpuTime, Mib, MilliCpu, Rate, Spend, Timestamp};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -190,11 +190,21 @@ pub fn all_shares(offer: &Offering) -> u64 {
 
 /// The share that one worker holds of a node.
 pub(crate) fn share_of_worker(place: &WorkerPlace, needs: WorkerNeeds, offer: &Offering) -> u64 {
-    if offer.gpus > 0 {
-        return place.gpu_share().0;
-    }
+    if offer.gpus > 0 { place.gpu_share().0 } else { dominant_share(needs.cpu, needs.mem, offer) }
+}
+
+/// The share that pods of others hold of a node, at most what workers leave of it.
+fn share_of_others(node: &Node, offer: &Offering, left: u64) -> u64 {
+    let Some(owned) = &node.owned else { return 0 };
+    let (gpus, cpu, mem) = (u64::from(node.foreign_gpus()), owned.foreign.cpu, owned.foreign.mem);
+    let share = if offer.gpus > 0 { gpus * 1000 } else { dominant_share(cpu, mem, offer) };
+    share.min(left)
+}
+
+/// So much CPU and memory in millionths of a node without GPUs: its part of the one or of the other, whichever is more.
+fn dominant_share(cpu: MilliCpu, mem: Mib, offer: &Offering) -> u64 {
     let part = |of: u64, all: u64| u128::from(of) * u128::from(CPU_NODE_SHARES) / u128::from(all.max(1));
-    let dominant = part(needs.cpu.0, offer.cpu.0).max(part(needs.mem.0, offer.mem.0));
+    let dominant = part(cpu.0, offer.cpu.0).max(part(mem.0, offer.mem.0));
     u64::try_from(dominant).unwrap_or(CPU_NODE_SHARES).min(CPU_NODE_SHARES)
 }
 
@@ -275,8 +285,9 @@ fn shares(node: &Node, offer: &Offering) -> Vec<NodeShare> {
     if held > all {
         squeeze(&mut shares, held, all);
     }
-    let foreign = if offer.gpus > 0 { u64::from(node.foreign_gpus()) * 1000 } else { 0 };
-    let free = all.saturating_sub(held).saturating_sub(foreign);
+    let left = all.saturating_sub(held);
+    let foreign = share_of_others(node, offer, left);
+    let free = left - foreign;
     let kind = if node.phase == NodePhase::Booting {
         // Booked or not, what boots does nothing yet.
         for one in shares.iter_mut().filter(|one| one.kind == ChargeKind::Booked) {

@@ -2,6 +2,7 @@
 //! share and millisecond, and the same after a restart in the middle.
 #![expect(clippy::std_instead_of_alloc, reason = "a program beside the kernel, which has std")]
 
+mod owned;
 mod recomputed;
 
 use forebay_kernel::audit;

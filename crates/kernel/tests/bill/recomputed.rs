@@ -114,8 +114,7 @@ impl Recomputed {
             (_, false) => "idle",
             (_, true) => "fragmentation",
         };
-        let foreign =
-            node.owned.as_ref().map_or(0, |owned| u64::from(owned.foreign.gpus) * 1000).min(free_gpus(node) * 1000);
+        let foreign = held_by_others(state, node, all - held);
         for (kind, share) in [("foreign", foreign), (kind, all - held - foreign)] {
             if share > 0 {
                 let used = Use { stretch: stretch.clone(), kind, job: None };
@@ -190,9 +189,18 @@ impl Recomputed {
     }
 }
 
-/// GPUs of an owned node that no worker of ours is on.
-fn free_gpus(node: &Node) -> u64 {
-    if node.owned.is_none() { 0 } else { node.slots.iter().filter(|slot| slot.workers == 0).count() as u64 }
+/// What pods of others hold of an owned node: whole GPUs that no worker of ours is on, or where there are none the larger of their parts of CPU and
+/// memory, as far as our workers leave it.
+fn held_by_others(state: &State, node: &Node, left: u64) -> u64 {
+    let Some(others) = node.owned.as_ref().map(|owned| &owned.foreign) else { return 0 };
+    if !node.slots.is_empty() {
+        let free = node.slots.iter().filter(|slot| slot.workers == 0).count() as u64;
+        return 1000 * free.min(u64::from(others.gpus));
+    }
+    let offer = &state.offerings()[node.offering.index()].offer;
+    let of_cpu = others.cpu.0 * 1_000_000 / offer.cpu.0.max(1);
+    let of_memory = others.mem.0 * 1_000_000 / offer.mem.0.max(1);
+    left.min(of_cpu.max(of_memory))
 }
 
 /// Who holds how much of a node, from the jobs alone, in their order.
