@@ -140,6 +140,11 @@ fn bad_json_says_what_is_wrong_with_it() {
     );
     check("{\"type\":\"job.submitted\"}\n", None, &["column time: the column is missing"]);
     check(
+        "{\"type\":\"job.submitted\",\"tiem\":\"2026-11-02T00:00:00Z\"}\n",
+        None,
+        &["line 1, column time: the column is missing", "rename `tiem` to `time`"],
+    );
+    check(
         "\n\n{\"type\":7,\"time\":\"2026-11-02T00:00:00Z\"}\n",
         None,
         &["line 3, column type: not text, found \"7\""],

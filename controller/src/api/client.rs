@@ -7,7 +7,7 @@ use super::brakes::{BrakeReleaseRequest, BrakeRequest, Brakes};
 use super::confirm_dead::DeathConfirmation;
 use super::error::ErrorBody;
 use super::events::Taken;
-use super::jobs::{OneJob, Why};
+use super::jobs::{CancelledJob, OneJob, Why};
 use super::listing::Jobs;
 use super::logs::JobLogs;
 use super::policy::{PolicyHistory, PolicyView};
@@ -210,11 +210,11 @@ impl Client {
         self.get(&format!("/v1/jobs/{}/logs?{filter}", encoded(name)))
     }
 
-    /// Asks for a job's end. Asked twice, it says the same.
+    /// Asks for a job's end, and says whose it is. Asked twice, it says the same.
     ///
     /// # Errors
     /// When the server cannot be reached, refuses, or answers in another version's form.
-    pub fn cancel(&self, name: &str) -> Result<OneJob, ClientError> {
+    pub fn cancel(&self, name: &str) -> Result<CancelledJob, ClientError> {
         let path = format!("/v1/jobs/{}/cancel", encoded(name));
         self.read_json(&self.patiently(|| self.once("POST", &path))?)
     }

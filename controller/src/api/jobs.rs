@@ -60,6 +60,20 @@ pub(super) struct CostedJob {
     cost_usd: Option<f64>,
 }
 
+/// A job whose end is asked for, and whose it is.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct CancelledJob {
+    /// Who submitted it, in its tenant. Absent: the server is of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub principal: Option<String>,
+    /// Whether that is who asks for its end.
+    #[serde(default)]
+    pub own: bool,
+    /// The job.
+    #[serde(flatten)]
+    pub one: OneJob,
+}
+
 /// Why a job is where it is.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Why {
@@ -183,9 +197,12 @@ async fn looked(
     view: fn(&Engine, JobId) -> Option<JobView>,
 ) -> Result<OneJob, ApiError> {
     let ask = move |engine: &Engine, _: &_| Some((engine.state().now(), view(engine, id)?));
-    let (now, job) =
-        api.ask(who, ask).await?.ok_or_else(|| ApiError::not_found("NoSuchJob", "it is gone", "ask for another"))?;
+    let (now, job) = api.ask(who, ask).await?.ok_or_else(gone)?;
     Ok(OneJob { now_s: now.into(), terminal: job.phase.terminal(), kubernetes: api.notes.of(id), job })
+}
+
+fn gone() -> ApiError {
+    ApiError::not_found("NoSuchJob", "it is gone", "ask for another")
 }
 
 pub(super) async fn why(State(api): State<Api>, Reader(who): Reader, Name(name): Name) -> Result<Json<Why>, ApiError> {
@@ -207,7 +224,7 @@ pub(super) async fn cancel(
     State(api): State<Api>,
     Submitter(who): Submitter,
     Name(name): Name,
-) -> Result<(StatusCode, Option<Act>, Json<OneJob>), ApiError> {
+) -> Result<(StatusCode, Option<Act>, Json<CancelledJob>), ApiError> {
     let id = match find_anywhere(&api, &who, &name).await? {
         Place::State(id) => id,
         Place::Archive(found) => return Err(over(&found.view)),
@@ -226,9 +243,13 @@ pub(super) async fn cancel(
             "cancel the service; its demand says how many replicas it has",
         ));
     }
+    let asked = move |engine: &Engine, _: &_| {
+        engine.state().job(id).map(|(row, spec)| (spec.principal.clone(), row.cancel_asked))
+    };
+    let (principal, again) = api.ask(&who, asked).await?.ok_or_else(gone)?;
+    let own = who.caller.tenant == tenant && who.caller.principal == principal;
+    let answer = |one| Json(CancelledJob { principal: Some(principal), own, one });
     if !before.terminal {
-        let asked = move |engine: &Engine, _: &_| engine.state().job(id).is_some_and(|(row, _)| row.cancel_asked);
-        let again = api.ask(&who, asked).await?;
         // Without a time: it is for the job that was just looked at.
         let what = json!({ "job": id.to_string(), "tenant": tenant, "subject": subject, "queue": before.job.queue });
         let cancel = Event::JobCancelled { tenant, subject, by: who.caller.asks_as(), sent: None };
@@ -237,13 +258,13 @@ pub(super) async fn cancel(
         let cancels = taken.outcomes.first() != Some(&ItemOutcome::Ignored) || after.job.phase == JobPhase::Cancelled;
         // Where it was asked for before, this one has done nothing.
         if cancels && !again {
-            return Ok((StatusCode::ACCEPTED, Some(Act { name: "cancel", what }), Json(after)));
+            return Ok((StatusCode::ACCEPTED, Some(Act { name: "cancel", what }), answer(after)));
         }
     }
     let now = look(&api, &who, id).await?;
     match now.job.phase {
         // Asked for twice, or on its way: the same answer.
-        phase if phase == JobPhase::Cancelled || !phase.terminal() => Ok((StatusCode::OK, None, Json(now))),
+        phase if phase == JobPhase::Cancelled || !phase.terminal() => Ok((StatusCode::OK, None, answer(now))),
         _ => Err(over(&now.job)),
     }
 }

@@ -16,7 +16,7 @@ use forebay_kernel::effect::Effect;
 use forebay_kernel::event::Event;
 use forebay_kernel::state::State as EngineState;
 use forebay_kernel::state::jobs::Phase;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -154,6 +154,25 @@ fn a_cancel_that_was_asked_for_before_is_answered_as_such() {
     assert_eq!(cancel(), (StatusCode::ACCEPTED, true), "the first one is an act");
     for _ in 0..2 {
         assert_eq!(cancel(), (StatusCode::OK, false), "further ones do nothing");
+    }
+    served.stop();
+}
+
+#[test]
+fn a_cancel_is_answered_with_whose_job_it_is() {
+    let served = ServedApi::new();
+    served.run("long");
+    let api = &served.api;
+    let mut ops = Who::local();
+    ops.caller.principal = "ops".to_owned();
+    for (who, own) in [(Arc::new(ops), false), (Arc::clone(&api.local), true)] {
+        let asked = jobs::cancel(State(api.clone()), Submitter(who), Name("long".to_owned()));
+        let (_, _, Json(found)) = served.runtime.block_on(asked).expect("it is cancelled");
+        let answer = serde_json::to_value(&found).expect("JSON");
+        let whose = json!({"tenant": answer["tenant"], "principal": answer["principal"], "own": answer["own"]});
+        assert_eq!(whose, json!({"tenant": "default", "principal": "local", "own": own}), "{answer}");
+        let read: jobs::CancelledJob = serde_json::from_value(answer).expect("a client reads it");
+        assert_eq!((read.principal, read.own, read.one.job.job), (found.principal, own, found.one.job.job));
     }
     served.stop();
 }

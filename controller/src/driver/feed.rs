@@ -32,8 +32,13 @@ pub struct FeedItem {
 /// What is fed.
 #[derive(Clone, Debug)]
 pub enum FeedContent {
-    /// An event as written.
-    Event(Value),
+    /// An event.
+    Event {
+        /// The line of the file that it begins on.
+        line: u64,
+        /// As written.
+        event: Value,
+    },
     /// A job of a trace.
     Job(Box<JobSpec>),
 }
@@ -68,7 +73,7 @@ impl Feed {
     pub fn new(name: &str, start: Timestamp, items: Vec<FeedItem>, droughts: Vec<(u64, u64)>) -> Feed {
         let is_job = |i: &&FeedItem| match &i.content {
             FeedContent::Job(_) => true,
-            FeedContent::Event(event) => event.get("type").and_then(Value::as_str) == Some("job.submitted"),
+            FeedContent::Event { event, .. } => event.get("type").and_then(Value::as_str) == Some("job.submitted"),
         };
         let jobs = items.iter().filter(is_job).count() as u64;
         let (caller, routes) = (Caller::local(), Arc::new(NoRoutes));
@@ -94,9 +99,9 @@ impl Feed {
     }
 
     fn decode(&mut self, item: FeedItem, policy: Option<&Policy>) -> FedItem {
-        let value = match item.content {
+        let (line, value) = match item.content {
             FeedContent::Job(spec) => return FedItem::Event(Event::JobSubmitted(spec)),
-            FeedContent::Event(value) => value,
+            FeedContent::Event { line, event } => (line, event),
         };
         // What a file has on the market is known to the world already.
         if value.get("type").and_then(Value::as_str) == Some("simulation.market") {
@@ -106,11 +111,11 @@ impl Feed {
         let intake = Intake { caller: &self.caller, routes: self.routes.as_ref(), key: None };
         match intake.decode_value(&value) {
             Ok(decoded) => {
-                decoded.warnings.into_iter().for_each(|warning| self.warn(warning, value.get("subject")));
+                decoded.warnings.into_iter().for_each(|warning| self.warn(line, warning, value.get("subject")));
                 FedItem::Event(as_submitter(decoded.event, policy))
             }
             Err(why) => {
-                tracing::warn!(position, code = why.code.as_str(), "rejected: {why}");
+                tracing::warn!(code = why.code.as_str(), "{}, line {line}: rejected: {why}", self.name);
                 let bytes = value.to_string().into_bytes();
                 let original = Original { source: self.name.as_str().into(), position, bytes, ..Original::default() };
                 FedItem::Rejected(Box::new(Rejection::unreadable(original, why)))
@@ -118,13 +123,13 @@ impl Feed {
         }
     }
 
-    /// Says what is carried along and has no effect: each different thing once, with the first job of which it is so.
-    fn warn(&mut self, warning: String, subject: Option<&Value>) {
+    /// Says what is carried along and has no effect: each different thing once, with the line and the first job of which it is so.
+    fn warn(&mut self, line: u64, warning: String, subject: Option<&Value>) {
         let subject = subject.and_then(Value::as_str).unwrap_or_default();
         if self.warned.len() >= MOST_WARNED || self.warned.contains(&warning) {
-            tracing::debug!(position = self.taken, subject, "{warning}");
+            tracing::debug!(subject, "{}, line {line}: {warning}", self.name);
         } else {
-            tracing::warn!(position = self.taken, subject, "{warning}");
+            tracing::warn!(subject, "{}, line {line}: {warning}", self.name);
             self.warned.insert(warning);
         }
     }

@@ -51,7 +51,10 @@ fn events(path: &Path, name: &str) -> Result<LoadedFeed, InputError> {
     let replay = read_events(path)?;
     // Times before 1970 are nobody's: they become the epoch.
     let start = Timestamp(u64::try_from(replay.start_unix_ms).unwrap_or(0));
-    let item = |line: ReplayLine| FeedItem { at: after(start, line.at_ms), content: FeedContent::Event(line.event) };
+    let item = |ReplayLine { at_ms, line, event }| {
+        let content = FeedContent::Event { line, event };
+        FeedItem { at: after(start, at_ms), content }
+    };
     let items = replay.lines.into_iter().map(item).collect();
     Ok(LoadedFeed { feed: Feed::new(name, start, items, replay.droughts), notes: replay.notes })
 }

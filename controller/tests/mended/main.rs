@@ -1,6 +1,6 @@
 //! Broken inputs are told so that they can be mended: seeded slips in the ready-made policies, the example of a configuration, traces and
-//! events. Each message names the file and the line (of an event the field), what is wrong, and what to do; a program that does what the
-//! messages say, and nothing else, gets the original back.
+//! events. Each message, as it is printed, names the file and the line (of an event the field), what is wrong, and what to do; a program that does
+//! what the messages say, and nothing else, gets the original back. Events are read as `forebay run --replay` reads them.
 //!
 //! `FOREBAY_SLIPS=4000` takes so many slips of each kind of file instead of 100; `FOREBAY_SEED` takes others.
 //!
@@ -10,15 +10,21 @@ mod mend;
 mod slips;
 
 use forebay::config::Config;
+use forebay::driver::load;
 use forebay_catalog::Catalogue;
-use forebay_policy::{FileErrors, compile};
-use forebay_sim::trace::{self, SplitMix64};
-use forebay_wire::intake::{Caller, Intake, NoRoutes};
+use forebay_driver::live::EventFeed as _;
+use forebay_kernel::policy::Policy;
+use forebay_kernel::units::Timestamp;
+use forebay_policy::compile;
+use forebay_sim::trace::{self, SplitMix64, TraceFormat};
 use mend::Told;
 use serde_json::Value;
 use slips::{Slip, Words};
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use tempfile::TempDir;
 
 /// Of the slips with one inverse, so many in a hundred are mended by what the messages say.
 const MENDED: usize = 95;
@@ -45,55 +51,74 @@ fn schema(name: &str) -> Value {
     serde_json::from_str(&text(&root().join("policies/schema").join(name))).expect("a schema")
 }
 
-fn faults(errors: &FileErrors) -> Vec<Told> {
-    let told = errors.faults.iter().map(|(fault, _)| {
-        let place = Some((fault.pos.line as usize, fault.pos.column as usize)).filter(|(line, _)| *line > 0);
-        Told { place, field: None, message: fault.message.clone(), remedy: fault.remedy.clone() }
-    });
-    told.collect()
+/// What is printed of a policy or a configuration that cannot be used.
+fn printed(error: &dyn std::error::Error) -> Vec<Told> {
+    let said = error.to_string();
+    let faults = Told::of_faults(&said);
+    if faults.is_empty() { vec![Told::of_line(&said)] } else { faults }
 }
 
 fn read_policy(path: &Path, text: &str) -> Vec<Told> {
     let compiled = compile(&path.display().to_string(), text, &Catalogue::builtin());
-    compiled.map_or_else(|errors| faults(&errors), |_| Vec::new())
+    compiled.map_or_else(|errors| printed(&errors), |_| Vec::new())
 }
 
 fn read_config(path: &Path, text: &str) -> Vec<Told> {
-    match Config::parse(path, text) {
-        Ok(_) => Vec::new(),
-        Err(forebay::config::ConfigError::Written(errors)) => faults(&errors),
-        Err(other) => vec![Told::of_line(&other.to_string())],
-    }
+    Config::parse(path, text).map_or_else(|error| printed(&error), |_| Vec::new())
 }
 
-fn read_trace(path: &Path, text: &str) -> Vec<Told> {
+/// A file of this name with this text, in a folder of its own.
+fn written(path: &Path, text: &str) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join(path.file_name().expect("a name"));
     std::fs::write(&path, text).expect("written");
+    (folder, path)
+}
+
+fn read_trace(path: &Path, text: &str) -> Vec<Told> {
+    let (_folder, path) = written(path, text);
     match trace::read(&path, None) {
         Ok(trace) => {
             let unused = trace.notes.iter().filter(|note| note.contains("were not used"));
-            // A note is about the header, which is line 1 of these files.
-            unused.map(|note| Told { place: Some((1, 1)), ..Told::of_line(note) }).collect()
+            unused.map(|note| Told::of_line(note)).collect()
         }
         Err(error) => vec![Told::of_line(&error.to_string())],
     }
 }
 
-fn read_events(_: &Path, text: &str) -> Vec<Told> {
-    let caller = Caller::local();
-    let intake = Intake { caller: &caller, routes: &NoRoutes, key: None };
-    let mut told = Vec::new();
-    for (at, line) in text.lines().enumerate() {
-        let (said, field) = match intake.decode(line.as_bytes()) {
-            Ok(decoded) => (decoded.warnings, None),
-            Err(rejected) => (vec![rejected.message.clone()], Some(rejected.path.clone())),
-        };
-        told.extend(
-            said.into_iter().map(|said| Told { place: Some((at + 1, 1)), ..Told::of_event(field.as_deref(), &said) }),
-        );
+fn read_events(path: &Path, text: &str) -> Vec<Told> {
+    let (_folder, path) = written(path, text);
+    let mut feed = match load(&path, Some(TraceFormat::Events), &Policy::default()) {
+        Ok(loaded) => loaded.feed,
+        Err(error) => return vec![Told::of_line(&error.to_string())],
+    };
+    let log = logged(|| while feed.take(Timestamp(u64::MAX), None).is_some() {});
+    log.lines().map(Told::of_event).collect()
+}
+
+/// Where a log is written to.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("no panic").extend_from_slice(bytes);
+        Ok(bytes.len())
     }
-    told
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What this logs, as `forebay` prints it, but for time and level.
+fn logged(work: impl FnOnce()) -> String {
+    let log = Log::default();
+    let to = log.clone();
+    let lines = tracing_subscriber::fmt().with_writer(move || to.clone()).with_target(false).with_ansi(false);
+    tracing::subscriber::with_default(lines.with_level(false).without_time().finish(), work);
+    let bytes = log.0.lock().expect("no panic").clone();
+    String::from_utf8(bytes).expect("text")
 }
 
 fn kinds() -> [FileKind; 4] {
@@ -171,8 +196,13 @@ fn what_is_said_of_a_slip_mends_it() {
                 continue;
             }
             told += 1;
+            let (file, line) = (path.file_name().expect("a name"), mend::first_difference(good, &broken));
             for one in &said {
-                if let Some(lack) = one.lacks() {
+                // An event is one line: what is wrong with it is told of that line.
+                if kind.name == "events" && one.place.is_some_and(|(told, _)| told != line) {
+                    failed.push(format!("{}: line {line} is broken, and this is told: {one:?}", kind.name));
+                }
+                if let Some(lack) = one.lacks(&file.to_string_lossy()) {
                     failed.push(format!(
                         "{}: {lack} is missing: {one:?}\n{}",
                         kind.name,

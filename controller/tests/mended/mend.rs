@@ -5,9 +5,11 @@
 use forebay_quantity::slip::nearest;
 use std::path::Path;
 
-/// What was said, in its parts.
+/// What was said, in its parts: nothing of it is known from elsewhere than from what is printed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Told {
+    /// As it is printed.
+    pub said: String,
     /// Line and column, from 1.
     pub place: Option<(usize, usize)>,
     /// The column or the field that it is about, where there is one.
@@ -25,18 +27,50 @@ impl Told {
         let number = |rest: &str| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok();
         let place = after(", line ").and_then(number).map(|line| (line, 1));
         let field = after(", column ").and_then(|rest| Some(rest.split_once(':')?.0.to_owned()));
-        Told { place, field, message: message.to_owned(), remedy }
+        Told { said: said.to_owned(), place, field, message: message.to_owned(), remedy }
     }
 
-    /// Of an event: what its field is, and a sentence; a warning names the field itself.
-    pub fn of_event(field: Option<&str>, said: &str) -> Told {
-        let told = Told::of_line(said);
-        let named = || said.strip_prefix('`').and_then(|rest| Some(rest.split_once('`')?.0));
-        Told { field: field.or_else(named).map(str::to_owned), ..told }
+    /// Of all faults of a file: `error: what is wrong`, `--> FILE:LINE:COLUMN`, the line itself, `= help: what to do`.
+    pub fn of_faults(printed: &str) -> Vec<Told> {
+        let mut faults: Vec<Told> = Vec::new();
+        for line in printed.lines() {
+            if let Some(message) = line.strip_prefix("error: ") {
+                let (said, message, remedy) = (line.to_owned(), message.to_owned(), String::new());
+                faults.push(Told { said, place: None, field: None, message, remedy });
+                continue;
+            }
+            let Some(fault) = faults.last_mut() else { continue };
+            fault.said.push('\n');
+            fault.said.push_str(line);
+            if let Some(place) = line.trim_start().strip_prefix("--> ") {
+                let mut parts = place.rsplitn(3, ':').map(|part| part.parse::<usize>().ok());
+                let (column, number) = (parts.next().flatten(), parts.next().flatten());
+                fault.place = number.zip(column);
+            } else if let Some(remedy) = line.strip_prefix("  = help: ") {
+                fault.remedy = remedy.to_owned();
+            }
+        }
+        faults
     }
 
-    /// Which part is not there.
-    pub fn lacks(&self) -> Option<&'static str> {
+    /// Of an event, as a replay logs it: `FILE, line N: rejected: FIELD: what is wrong; what to do`, or a warning, which names the field itself. The
+    /// log's own fields follow.
+    pub fn of_event(logged: &str) -> Told {
+        let fields = [" code=", " subject="].iter().find_map(|name| logged.rsplit_once(name));
+        let told = Told::of_line(fields.map_or(logged, |(said, _)| said).trim());
+        let what = told.message.split_once(": ").map_or("", |(_, what)| what);
+        let (field, message) = match what.strip_prefix("rejected: ").and_then(|rest| rest.split_once(": ")) {
+            Some((field, message)) => (Some(field), message),
+            None => (what.strip_prefix('`').and_then(|rest| Some(rest.split_once('`')?.0)), what),
+        };
+        Told { field: field.map(str::to_owned), message: message.to_owned(), ..told }
+    }
+
+    /// Which part of what a file of this name is told is not there.
+    pub fn lacks(&self, file: &str) -> Option<&'static str> {
+        if !self.said.contains(file) {
+            return Some("the file's name");
+        }
         if self.place.is_none() && !self.message.contains("the file") {
             return Some("the line");
         }
@@ -142,6 +176,11 @@ pub fn mended(broken: &str, read: fn(&Path, &str) -> Vec<Told>, path: &Path) -> 
         text = told.iter().find_map(|one| followed(&text, one))?;
     }
     None
+}
+
+/// The first line, from 1, in which two texts differ.
+pub fn first_difference(good: &str, broken: &str) -> usize {
+    1 + good.lines().zip(broken.lines()).take_while(|(a, b)| a == b).count()
 }
 
 /// The lines in which two texts differ.

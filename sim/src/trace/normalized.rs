@@ -35,7 +35,8 @@ pub(super) fn read(opened: Opened) -> Result<(Vec<TraceJob>, Vec<String>), Input
             Some(question) => format!("{name} ({question})"),
             None => name.clone(),
         });
-        notes.push(format!("columns without a meaning here were not used: {}", named.collect::<Vec<_>>().join(", ")));
+        let (path, line, named) = (table.path().display(), table.header_line(), named.collect::<Vec<_>>().join(", "));
+        notes.push(format!("{path}, line {line}: columns without a meaning here were not used: {named}"));
     }
     let mut jobs = Vec::new();
     while let Some(row) = table.next_row()? {

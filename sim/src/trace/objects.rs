@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use forebay_catalog::input::{InputError, Opened};
 use forebay_quantity::excerpt::escaped;
+use forebay_quantity::slip::is_slip;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
@@ -127,10 +128,19 @@ impl Objects {
         Ok(Some(byte))
     }
 
-    /// The error for a key that is missing from the object on `line`.
+    /// The error for a key that is missing from the object on `line`. Where one beside it is a slip of its name, that is to be mended.
     pub(super) fn missing(&self, line: u64, key: &str, object: &Value, remedy: &'static str) -> InputError {
-        let keys = object.as_object().map(|o| o.keys().cloned().collect::<Vec<_>>().join(",")).unwrap_or_default();
-        InputError::missing(&self.path, line, key, &keys, remedy)
+        let found: Vec<&str> = object.as_object().into_iter().flat_map(|o| o.keys()).map(String::as_str).collect();
+        let name = key.rsplit('.').next().unwrap_or(key);
+        let slips: Vec<&str> = found.iter().copied().filter(|beside| is_slip(beside, name)).collect();
+        let keys = found.join(",");
+        match slips[..] {
+            [slip] => {
+                let remedy = format!("rename `{}` to `{name}`", escaped(slip));
+                InputError::missing(&self.path, line, key, &keys, remedy)
+            }
+            _ => InputError::missing(&self.path, line, key, &keys, remedy),
+        }
     }
 
     /// The error for a value that does not fit its key.

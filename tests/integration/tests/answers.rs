@@ -114,6 +114,24 @@ fn a_replica_goes_by_the_name_that_it_is_listed_with() {
 }
 
 #[test]
+fn who_cancels_anothers_job_is_told_whose_it_was() {
+    let folder = prepared();
+    let server = start(folder.path(), &[]);
+    for subject in ["one", "two"] {
+        submit(&server, "team-a", &submission(subject, "open", 36_000));
+    }
+    let own = ask_as(&server, folder.path(), "team-a", &["cancel", "one"]);
+    assert!(own.code == 0 && own.out.contains("(one)") && !own.out.contains("submitted by"), "{own:?}");
+    let other = ask_as(&server, folder.path(), "night-ops", &["cancel", "two"]);
+    assert!(other.code == 0 && other.out.contains("(two), submitted by team-a in tenant default,"), "{other:?}");
+    for (name, own) in [("ops", false), ("team-a", true)] {
+        let answer = ask_as(&server, folder.path(), name, &["cancel", "two", "--json"]).json();
+        let whose = json!({ "tenant": answer["tenant"], "principal": answer["principal"], "own": answer["own"] });
+        assert_eq!(whose, json!({ "tenant": "default", "principal": "team-a", "own": own }), "{answer}");
+    }
+}
+
+#[test]
 fn one_job_is_shown_whole_and_its_cost_is_its_row_of_the_bill() {
     let folder = prepared();
     let server = fast(folder.path());

@@ -76,6 +76,12 @@ impl CsvTable {
         &self.source.path
     }
 
+    /// The line of the header.
+    #[must_use]
+    pub fn header_line(&self) -> u64 {
+        self.source.header_line
+    }
+
     /// Whether the file's last row, read by now, had no line break: it may have been cut in its last field.
     pub fn ends_without_line_break(&self) -> bool {
         self.cut_last_line
