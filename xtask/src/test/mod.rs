@@ -123,6 +123,9 @@ const FULL: &[FullRun] = &[
 /// Every section.
 const ALL: &str = "all";
 
+/// Test binaries print what tests print, also of those that pass.
+const NO_CAPTURE: &str = "--nocapture";
+
 /// What `cargo xtask test` takes.
 #[derive(clap::Args)]
 pub struct TestArgs {
@@ -211,7 +214,9 @@ impl TestArgs {
 
     /// What the test binaries get. A part that is asked for by name and a full run show their figures.
     fn extra(&self) -> Vec<String> {
-        let figures = (self.part.is_some() || self.full).then(|| "--nocapture".to_owned());
+        // A test binary refuses it twice.
+        let asked = self.extra.iter().any(|word| word == NO_CAPTURE);
+        let figures = ((self.part.is_some() || self.full) && !asked).then(|| NO_CAPTURE.to_owned());
         self.extra.iter().cloned().chain(figures).collect()
     }
 }
@@ -515,6 +520,8 @@ mod tests {
         let again = "cargo xtask test integration sources -- 'src/lib.rs - (line 9)'";
         assert_eq!(sources.repeat("integration", Some("src/lib.rs - (line 9)")), again);
         assert_eq!(sources.extra(), ["--nocapture"]);
+        let figures = args(&["integration", "kube", "--", "speed", "--nocapture"]);
+        assert_eq!(figures.extra(), ["speed", "--nocapture"]);
         assert_eq!(args(&["engine", "--full"]).repeat("engine", None), "cargo xtask test engine --full");
         let hurt = args(&["integration", "hurt", "--full", "--from-start"]);
         let again = "cargo xtask test integration hurt --full -- clients::waits";

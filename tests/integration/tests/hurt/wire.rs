@@ -154,6 +154,16 @@ pub fn resident_mib(server: &Server) -> u64 {
     memory_mib(server, "VmRSS:")
 }
 
+/// The most resident memory that a server has had since [`forget_peak`], in MiB.
+pub fn peak_mib(server: &Server) -> u64 {
+    memory_mib(server, "VmHWM:")
+}
+
+/// From now on the peak of a server's memory is counted anew.
+pub fn forget_peak(server: &Server) {
+    std::fs::write(format!("/proc/{}/clear_refs", server.pid()), "5").expect("it is ours");
+}
+
 fn memory_mib(server: &Server, what: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix(what)).expect("a line");
