@@ -21,7 +21,7 @@ use crate::plan::{self, PlanReport};
 use crate::reason::Reason;
 use crate::rules::feasibility::{self, Impossible};
 use crate::rules::placement::LiveMix;
-use crate::rules::{forecast, growth, idle, replicas, timing};
+use crate::rules::{forecast, growth, idle, replicas, start_targets, timing};
 use crate::state::State;
 use crate::state::index::Index;
 use crate::state::undo::Mark;
@@ -316,11 +316,13 @@ impl Engine {
         self.memo.rebooked.keep(tried.rebooked);
     }
 
-    /// While jobs wait, every tick makes a pass; classes that cannot be served rest until something could help, so that it costs little.
+    /// While jobs wait, or wait for nodes that come too late, every tick makes a pass; classes that cannot be served rest until something could
+    /// help, so that it costs little.
     fn due(&self) -> bool {
         let index = &self.state.index;
         !index.queued.is_empty()
             || timing::floor_short(&self.state)
+            || start_targets::any_comes_late(&self.state)
             || replicas::due(&self.state)
             || timing::consolidation_due(&self.state).is_some_and(|at| at <= self.state.now)
             || index.reassess.first().is_some_and(|h| h.0 <= self.state.now)

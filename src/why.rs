@@ -46,7 +46,10 @@ pub(crate) fn why(engine: &Engine, id: JobId) -> Option<Reason> {
     let job = engine.state.jobs.get(id)?;
     match job.phase {
         Phase::New => None,
-        Phase::BackingOff { until } => Some(Reason::BackOff { until }),
+        Phase::BackingOff { until } => {
+            let denied = job.reason.filter(|reason| matches!(reason, Reason::ClusterQuota { .. }));
+            Some(denied.unwrap_or(Reason::BackOff { until }))
+        }
         Phase::Queued => Some(why_queued(engine, id)),
         Phase::Booked => Some(Reason::AwaitingNodes { eta: supply::eta(&engine.state, id) }),
         Phase::Starting => Some(Reason::Starting),

@@ -130,7 +130,7 @@ impl Remedy {
                 rule_of(policy, path)?.start = Some(StartTarget { within: Span(within), when_late: WhenLate::Wait });
             }
             Reason::BehindInQueue { position: 2.. } => *instead = Some(JobSpec { priority: FIRST, ..again(spec) }),
-            Reason::BackOff { until } => remedy.at = until,
+            Reason::BackOff { until } | Reason::ClusterQuota { until } => remedy.at = until,
             Reason::BuyingPaused { .. } => remedy.events.push(released(&Brake::Buying)),
             Reason::PreemptionPaused { .. } => remedy.events.push(released(&Brake::Preemption)),
             Reason::AdmissionPaused { .. } | Reason::QueueHeld { .. } => {
@@ -286,7 +286,7 @@ fn bound(state: &State, id: JobId, reason: Reason) -> String {
         Reason::PoolDraining { pool, .. } | Reason::OwnedNodesFull { pool, .. } => format!("{code} {pool}"),
         Reason::KeptForAnother { job, .. } => format!("{code} {job}"),
         Reason::BehindInQueue { position } => format!("{code} {position}"),
-        Reason::BackOff { until } => format!("{code} {}", until.0),
+        Reason::BackOff { until } | Reason::ClusterQuota { until } => format!("{code} {}", until.0),
         Reason::QueueHeld { .. } | Reason::AdmissionPaused { .. } => {
             let brake = state.job(id).and_then(|(row, _)| state.queue_brake(row.queue)).map(|(brake, _)| brake);
             format!("{code} {brake:?}")

@@ -133,6 +133,10 @@ fn is_own(state: &State, class: ClassId, pool: PoolId, asked: MilliGpu) -> bool 
 
 /// Whether anybody waits who may be in a pool. What a gang gives back until it starts again, or takes then, could be theirs: then each would take
 /// from the other, again and again.
+pub(crate) fn anybody_waits_beside(state: &State, job: JobId) -> bool {
+    state.jobs[job].pool.is_some_and(|pool| anybody_waits(state, pool))
+}
+
 fn anybody_waits(state: &State, pool: PoolId) -> bool {
     state.index.queued.keys().any(|class| state.classes[*class].fits.iter().any(|(other, _)| *other == pool))
 }

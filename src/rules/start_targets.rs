@@ -48,6 +48,19 @@ pub(crate) fn reason_to_wait(state: &State, job: JobId) -> Option<Reason> {
     }
 }
 
+/// Whether a booked job waits for nodes that come after its start target, and may be given others. Once the target is over nobody is in time, and
+/// nothing is taken for it. Under a brake it could not be admitted again: it keeps the nodes that it has.
+pub(crate) fn comes_late(state: &State, job: JobId) -> bool {
+    let row = &state.jobs[job];
+    let by = row.start_target.map(|target| target.by);
+    by.is_some_and(|by| by > state.now && supply::eta(state, job) > by) && state.queue_brake(row.queue).is_none()
+}
+
+/// Whether a job that is booked comes late: it may be given what others hold.
+pub(crate) fn any_comes_late(state: &State) -> bool {
+    state.index.booked_by_target.iter().any(|job| comes_late(state, *job))
+}
+
 /// Whether a job waits for nothing but what is expected to come: a wait that brings it no place is a loss.
 pub(crate) fn waits_for_promises_alone(state: &State, job: JobId) -> bool {
     let queue = state.jobs[job].queue;

@@ -2,7 +2,7 @@
 //!
 //! Never: a timer of its own. The driver asks [`crate::engine::Engine::poll_timeout`] and opens a batch then.
 
-use super::floors;
+use super::{floors, start_targets};
 use crate::ids::{JobId, PoolId};
 use crate::policy::Pool;
 use crate::state::State;
@@ -52,7 +52,7 @@ fn looked(state: &State) -> Option<Timestamp> {
 
 /// When time alone next changes something that could help a job that waits: stock is tried again, a run may be stopped.
 pub(crate) fn wakes_at(state: &State) -> Option<Timestamp> {
-    if state.index.queued.is_empty() && !floor_short(state) {
+    if state.index.queued.is_empty() && !floor_short(state) && !start_targets::any_comes_late(state) {
         return None;
     }
     let after = Timestamp(state.now.0.saturating_add(1));

@@ -189,9 +189,9 @@ fn leave_spot(engine: &mut Engine, job: JobId, report: &mut PlanReport) {
     let saves = row.broken.is_none() && spec.checkpoint.is_some();
     let phase = row.phase;
     match phase {
+        // Who could not be admitted again stays where it is.
+        _ if engine.state.queue_brake(engine.state.jobs[job].queue).is_some() => {}
         Phase::Booked => engine.decide(Decision::Unbook { job }),
-        // Who could not be admitted again stays where it runs.
-        Phase::Running if engine.state.queue_brake(engine.state.jobs[job].queue).is_some() => {}
         Phase::Running if saves && !ends_in_time && can_move(engine, job) => {
             report.stopped += 1;
             moves::stop(engine, job, StopCause::Hurried);

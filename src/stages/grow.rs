@@ -33,6 +33,11 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
     let due: Vec<JobId> = due.filter(|job| !held(job)).collect();
     for job in due {
         let kept = engine.state.index.reserved_for(job);
+        if !kept.is_empty() && growth::anybody_waits_beside(&engine.state, job) {
+            // It does not grow now, and they may have what was bought for that.
+            engine.decide(Decision::Unreserve { job });
+            continue;
+        }
         let comes = |id: &NodeId| engine.state.nodes.get(id).is_some_and(|node| node.phase.is_coming());
         if kept.iter().any(comes) {
             continue;

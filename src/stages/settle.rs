@@ -33,6 +33,10 @@ const LONGEST_BACKOFF: Span = Span::mins(30);
 const FIRST_PAUSE: Span = Span::secs(10);
 /// The longest of these.
 const LONGEST_PAUSE: Span = Span::mins(5);
+/// After a start that a full quota of the cluster's own denied.
+const FIRST_PAUSE_OF_DENIED: Span = Span::secs(30);
+/// After many of them.
+const LONGEST_PAUSE_OF_DENIED: Span = Span::mins(60);
 
 /// Runs the stage.
 pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
@@ -185,7 +189,27 @@ fn due_job(engine: &mut Engine, id: JobId) {
         }
         Phase::Starting if job.must_end_by <= now => moves::stop(engine, id, StopCause::StartTimeout),
         Phase::Running if job.must_end_by <= now => moves::stop(engine, id, StopCause::MaxRun),
+        Phase::Running if never_leaves(&engine.state, id) => moves::stop(engine, id, leaves_for(&engine.state, id)),
         _ => repeat(engine, EffectOf::Job(id)),
+    }
+}
+
+/// Whether workers of an elastic gang were asked to leave so long ago that they have hung: it is stopped whole, and hangs as other runs do.
+fn never_leaves(state: &State, id: JobId) -> bool {
+    let patience = state.lifecycle().hang_after;
+    state.jobs[id].leaving.as_ref().is_some_and(|leaving| leaving.deadline + patience <= state.now)
+}
+
+/// For what workers of a gang were asked to leave: a job that is gone asks for nothing more.
+fn leaves_for(state: &State, id: JobId) -> StopCause {
+    let cause = state.jobs[id].leaving.as_ref().map_or(StopCause::NodeHung, |leaving| leaving.cause);
+    match cause {
+        StopCause::Preempted { by } | StopCause::QuotaReclaimed { by } | StopCause::Overran { by }
+            if state.jobs.get(by).is_none() =>
+        {
+            StopCause::NodeHung
+        }
+        cause => cause,
     }
 }
 
@@ -304,6 +328,7 @@ fn after_run(engine: &mut Engine, id: JobId, how: Ending) {
         }
         Ending::NodeFault => after_failed_start(engine, id, Reason::NodeLost),
         Ending::Dropped => after_failed_start(engine, id, Reason::StartTimeout),
+        Ending::Denied => after_denial(engine, id),
         Ending::Stopped { cause } => after_stop(engine, id, cause),
     }
 }
@@ -377,6 +402,14 @@ fn after_failed_start(engine: &mut Engine, id: JobId, reason: Reason) {
     }
     let not_before = engine.state.now + pause(&engine.state, id, starts, reason);
     wait_again(engine, id, reason, not_before);
+}
+
+/// A quota of the cluster's own was full. That is no failure of the job's: it goes on as long as nobody cancels it, and each start in vain costs
+/// the boots of its nodes, so that its pauses grow to an hour.
+fn after_denial(engine: &mut Engine, id: JobId) {
+    let before = engine.state.jobs[id].denials.saturating_sub(1);
+    let until = engine.state.now + FIRST_PAUSE_OF_DENIED.doubled(before, LONGEST_PAUSE_OF_DENIED);
+    wait_again(engine, id, Reason::ClusterQuota { until }, until);
 }
 
 /// Not at once: what failed for reasons of the cluster may fail again. A node's first fault is no such reason, and neither is one that

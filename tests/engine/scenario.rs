@@ -195,6 +195,11 @@ fn when_it(world: &mut Cluster, names: &[String], verb: &str, mut w: Words) {
             let (job, attempt) = run_of(world, &mut w);
             Event::RunStopped { job, attempt, progress: None }
         }
+        // a quota of the cluster's own is full: the run was never started
+        "deny" => {
+            let (job, attempt) = run_of(world, &mut w);
+            Event::RunDenied { job, attempt }
+        }
         // lose NODE [failing=NAME]: in one batch, with what then fails for want of it
         "lose" if let Some(name) = w.take("failing") => {
             let job = world.id(name).unwrap_or_else(|| panic!("no job {name}"));

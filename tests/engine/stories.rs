@@ -43,6 +43,7 @@ stories! {
     borrowing_in_a_cohort
     bought_together
     brake_admission
+    brake_admission_keeps_what_is_booked
     brake_buying
     brake_buying_keeps_no_floor
     brake_buying_packs_nothing
@@ -82,12 +83,13 @@ stories! {
     ceiling_of_nodes_carries_parts_by_their_memory
     ceiling_of_nodes_carries_parts_of_gpus
     ceiling_of_nodes_carries_replicas
-    ceiling_over_two_pools
     ceiling_of_nodes_shrinks_no_gang_for_a_lower_tier
     ceiling_of_nodes_takes_the_first
     ceiling_on_demand_nodes
+    ceiling_over_two_pools
     ceiling_spend_spot_at_most
     cheapest_under_ceilings
+    cluster_quota_is_waited_for
     completion_all_leader_any
     cpu_counts_in_fragmentation
     cpu_only
@@ -149,6 +151,7 @@ stories! {
     gang_within_a_rack
     gang_within_a_zone
     gangs_bought_together
+    growth_gives_way_to_who_waits
     held_after_its_pause
     hung_cleanup_frees_its_gpu
     hung_cleanup_spares_the_neighbour
@@ -169,6 +172,7 @@ stories! {
     late_buys_on_demand
     late_completion_of_a_survivor
     late_is_rejected
+    late_takes_what_a_protection_no_longer_keeps
     leader_done_before_a_lost_node
     leader_done_while_being_stopped
     leader_done_while_it_hangs
@@ -278,6 +282,7 @@ stories! {
     shortest_expected_gang_may_be_passed
     shortest_expected_goes_first
     shortest_expected_is_learned
+    shrink_that_hangs
     spanning_fewest_nodes
     spanning_on_demand_where_spot_is_dearer
     spanning_on_spot_before_on_demand

@@ -219,6 +219,7 @@ fn bounds_of_job(reason: Reason, state: &State, row: &Job, spec: &JobSpec) -> Va
         Reason::BackOff { .. } | Reason::ExitCode { .. } => {
             json!({ "failures": row.failures, "limit_attempts": spec.retry.attempts })
         }
+        Reason::ClusterQuota { .. } => json!({ "denials": row.denials }),
         Reason::StartTimeout => json!({ "limit_s": Seconds::from(lifecycle.start_timeout) }),
         Reason::Lingering { .. } => json!({ "limit_s": Seconds::from(lifecycle.linger_after) }),
         Reason::StartFailures { .. } => json!({ "limit_starts": spec.retry.most_start_failures() }),

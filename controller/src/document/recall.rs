@@ -185,6 +185,7 @@ impl Building<'_> {
             (EndHow::Failed, _) => Ending::Failed { code: view.exit_code.unwrap_or(1) },
             (EndHow::NodeFault, _) => Ending::NodeFault,
             (EndHow::Stopped, Some(stop)) => Ending::Stopped { cause: self.cause(&format!("{path}.stop"), stop)? },
+            (EndHow::Denied, _) => Ending::Denied,
             (EndHow::Stopped | EndHow::Dropped, _) => Ending::Dropped,
         })
     }
@@ -250,6 +251,7 @@ impl Building<'_> {
             row.must_end_by = time(memory.must_end_by_s);
             row.overdue_at = time(memory.overdue_at_s);
             row.turn_over_at = time(memory.turn_over_at_s);
+            row.denials = memory.denials;
             row.not_before = if row.phase == Phase::Held { or_zero(memory.pauses_until_s) } else { Timestamp(0) };
             row.put_back =
                 memory.put_back.as_ref().map(|last| PutBack { at: Timestamp::from(last.at_s), times: last.times });

@@ -129,6 +129,7 @@ fn memory(state: &State, row: &Job, spec: &JobSpec) -> JobMemory {
         principal: Some(spec.principal.clone()),
         sent_s: spec.sent.map(Seconds::from),
         pauses_until_s,
+        denials: row.denials,
         phase_since_s: Some(row.since.into()),
         end,
         keeps,
@@ -224,6 +225,7 @@ fn end(how: Ending) -> EndView {
         Ending::NodeFault => (EndHow::NodeFault, None, None),
         Ending::Stopped { cause } => (EndHow::Stopped, None, Some(stop(cause))),
         Ending::Dropped => (EndHow::Dropped, None, None),
+        Ending::Denied => (EndHow::Denied, None, None),
     };
     EndView { how, exit_code, stop: stopped }
 }

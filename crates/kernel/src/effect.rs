@@ -43,7 +43,7 @@ pub enum Action {
         /// The cloud's id.
         instance: String,
     },
-    /// Start a gang whole. Answered by `RunStarted`, or `RunStopped` when it could not be.
+    /// Start a gang whole. Answered by `RunStarted`, or `RunStopped` or `RunDenied` when it could not be.
     Start {
         /// Which job.
         job: JobId,

@@ -263,6 +263,13 @@ pub enum Event {
         /// Who.
         by: String,
     },
+    /// A quota of the cluster's own is full, so a run could not be started: none of its workers is alive.
+    RunDenied {
+        /// Which job.
+        job: JobId,
+        /// Which run of it.
+        attempt: Attempt,
+    },
 }
 
 /// Why a launch brought fewer instances than asked.

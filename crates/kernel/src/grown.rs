@@ -210,6 +210,8 @@ pub(crate) enum JobTerm {
     PutBack(PutBack),
     /// [`Job::not_before`].
     NotBefore(Timestamp),
+    /// [`Job::denials`].
+    Denials(u32),
 }
 
 impl Grown for Job {
@@ -220,8 +222,9 @@ impl Grown for Job {
         let turn = (self.turn_over_at != Timestamp::NEVER).then_some(JobTerm::TurnOverAt(self.turn_over_at));
         let put_back = self.put_back.map(JobTerm::PutBack);
         let pause = (self.not_before != Timestamp(0)).then_some(JobTerm::NotBefore(self.not_before));
+        let denials = (self.denials > 0).then_some(JobTerm::Denials(self.denials));
         let run = self.last_run.clone().map(JobTerm::LastRun);
-        run.into_iter().chain(dead).chain(turn).chain(put_back).chain(pause).collect()
+        run.into_iter().chain(dead).chain(turn).chain(put_back).chain(pause).chain(denials).collect()
     }
 
     fn learn(&mut self, term: JobTerm) {
@@ -231,6 +234,7 @@ impl Grown for Job {
             JobTerm::TurnOverAt(at) => self.turn_over_at = at,
             JobTerm::PutBack(last) => self.put_back = Some(last),
             JobTerm::NotBefore(until) => self.not_before = until,
+            JobTerm::Denials(times) => self.denials = times,
         }
     }
 }
@@ -579,6 +583,7 @@ mod tests {
         state.jobs[crate::ids::JobId(0)].turn_over_at = Timestamp(9);
         state.jobs[crate::ids::JobId(0)].put_back = Some(PutBack { at: Timestamp(9), times: 2 });
         state.jobs[crate::ids::JobId(0)].not_before = Timestamp(9);
+        state.jobs[crate::ids::JobId(0)].denials = 4;
         let status = Status {
             number: state.counters.statuses + 1,
             at: Timestamp(9),

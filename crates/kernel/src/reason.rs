@@ -277,6 +277,11 @@ pub enum Reason {
         /// It ends by itself then. `None`: when an operator releases it.
         until: Option<Timestamp>,
     },
+    /// A quota of the cluster's own is full, such as a namespace's.
+    ClusterQuota {
+        /// Its start is tried again then.
+        until: Timestamp,
+    },
 }
 
 /// What a tenant may have only so much of.
@@ -414,6 +419,7 @@ impl Reason {
             Reason::PreemptionPaused { .. } => "PreemptionPaused",
             Reason::QueueHeld { .. } => "QueueHeld",
             Reason::PoolDraining { .. } => "PoolDraining",
+            Reason::ClusterQuota { .. } => "ClusterQuota",
         }
     }
 
@@ -470,7 +476,8 @@ impl Reason {
             | Reason::Stockout { until, .. }
             | Reason::LaunchRefused { until, .. }
             | Reason::AwaitingProbe { until, .. }
-            | Reason::BackOff { until } => Some(until),
+            | Reason::BackOff { until }
+            | Reason::ClusterQuota { until } => Some(until),
             Reason::Batched { until, .. } => until,
             Reason::BuyingPaused { until }
             | Reason::AdmissionPaused { until }
@@ -603,6 +610,9 @@ impl fmt::Display for Reason {
                 "number {position} of those like it that wait (same queue, same demands): starts in its turn, and a higher `priority` may bring it forward"
             ),
             Reason::BackOff { .. } => f.write_str("it failed and pauses before its next attempt, as `retry.backoff` says"),
+            Reason::ClusterQuota { .. } => f.write_str(
+                "a quota of the cluster itself is full, such as a namespace's ResourceQuota: it tries again after a pause, or cancel what is not needed there",
+            ),
             Reason::Starting => f.write_str("its workers are being started"),
             Reason::PreemptedBy { .. } => f.write_str("stopped for a job of a higher tier or priority, or for a much shorter one of its queue"),
             Reason::Reclaimed => f.write_str("the cloud took back a node under it: it goes on from what it has saved (`spot: false` keeps it off spot)"),

@@ -78,6 +78,12 @@ impl KubeError {
         self.code == 403 && self.message.contains("User \"") && self.message.contains("\" cannot ")
     }
 
+    /// A quota of the namespace is full: what is denied now may be allowed later.
+    #[must_use]
+    pub fn is_full_quota(&self) -> bool {
+        self.class == KubeErrorClass::Denied && self.message.contains("exceeded quota: ")
+    }
+
     /// The same with the `Retry-After` of the response.
     #[must_use]
     pub fn with_retry_after(mut self, wait: Option<Span>) -> KubeError {
@@ -145,5 +151,10 @@ mod tests {
         ] {
             assert!(!KubeError::of_status(403, "Forbidden", other).lacks_role(), "{other}");
         }
+        let full = |message: &str| KubeError::of_status(403, "Forbidden", message).is_full_quota();
+        assert!(full(
+            "pods \"p\" is forbidden: exceeded quota: full, requested: pods=1, used: pods=3, limited: pods=3"
+        ));
+        assert!(!full("admission webhook \"w\" denied the request: it cannot be") && !full(no_role));
     }
 }

@@ -33,7 +33,7 @@ pub const ANNOTATION_CONTAINER: &str = "kubectl.kubernetes.io/default-container"
 pub const BARRIER_OPEN: &str = "open";
 /// The finalizer that keeps a pod until the outcome of its attempt is journaled.
 pub const FINALIZER: &str = "forebay.dev/outcome";
-/// The downward-API volume with the files `worker` and `barrier`.
+/// The downward-API volume with the files `worker`, `barrier`, `namespace` and `pod`. The node agent reads all but the second.
 pub const VOLUME_WORKER: &str = "forebay-worker";
 /// The volume with the gang's hostfile.
 pub const VOLUME_GANG: &str = "forebay-gang";

@@ -16,11 +16,11 @@
 
 use crate::api_call::SecretBody;
 use crate::names::{
-    ANNOTATION_CONTAINER, ANNOTATION_EFFECT, ANNOTATION_INSTANCE, ANNOTATION_WORKER, FINALIZER, LABEL_ATTEMPT,
-    LABEL_JOB, LABEL_JOURNAL, VOLUME_GANG, VOLUME_TOKEN, WorkerId, host_name,
+    ANNOTATION_CONTAINER, ANNOTATION_EFFECT, ANNOTATION_INSTANCE, ANNOTATION_WORKER, FINALIZER, GATE_CONTAINER,
+    LABEL_ATTEMPT, LABEL_JOB, LABEL_JOURNAL, VOLUME_GANG, VOLUME_TOKEN, WorkerId, host_name,
 };
 use crate::request::{GangRequest, RunToken, WorkerRequest};
-use crate::template::{GANG_PATH, TOKEN_PATH, append, container_of, set_env};
+use crate::template::{GANG_PATH, TOKEN_PATH, append, container_of, init_container_of, set_env};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -41,6 +41,9 @@ impl GangRequest {
             let token = json!({"name": VOLUME_TOKEN, "secret": {"secretName": self.service}});
             append(spec, "volumes", [hosts, token]);
         });
+        if let Some(gate) = init_container_of(&mut pod, GATE_CONTAINER) {
+            gate.insert("resources".to_owned(), gate_resources(&worker.requests));
+        }
         if let Some(container) = container_of(&mut pod, &self.container) {
             let env = self.env.iter().cloned().chain(self.worker_env(number, worker));
             set_env(container, env.map(|(name, value)| json!({"name": name, "value": value})));
@@ -173,6 +176,17 @@ fn within(object: &mut Map<String, Value>, name: &str, change: impl FnOnce(&mut 
 }
 
 /// Quantities as JSON.
+/// What the start barrier's container requests: what the worker does, which begins when it has ended, so that the two together are no more than
+/// the engine has planned with. What is not asked for is 0, because a limit alone is a request, and a quota wants a request to be stated.
+fn gate_resources(worker: &BTreeMap<String, String>) -> Value {
+    let asked = |name: &str| worker.get(name).map_or("0", String::as_str);
+    let mut resources = json!({"requests": {"cpu": asked("cpu"), "memory": asked("memory")}});
+    if !worker.contains_key("memory") {
+        resources["limits"] = json!({"memory": "64Mi"});
+    }
+    resources
+}
+
 fn quantities(of: &BTreeMap<String, String>) -> impl Iterator<Item = (String, Value)> + '_ {
     of.iter().map(|(resource, quantity)| (resource.clone(), json!(quantity)))
 }
@@ -193,7 +207,7 @@ mod tests {
             subject: "resnet".into(),
             namespace: "jobs".into(),
             service: "gang-12-3-x".into(),
-            pod: json!({"spec": {"containers": [{"name": "worker", "env": [{"name": "HOME", "value": "/tmp"}]}, {"name": "side"}]}}),
+            pod: json!({"spec": {"initContainers": [{"name": GATE_CONTAINER}], "containers": [{"name": "worker", "env": [{"name": "HOME", "value": "/tmp"}]}, {"name": "side"}]}}),
             container: "worker".into(),
             workers: vec![worker; workers],
             min_workers,
@@ -216,6 +230,12 @@ mod tests {
         );
         let container = &body["spec"]["containers"][0];
         assert_eq!(container["resources"]["limits"]["nvidia.com/gpu"], "8");
+        let gate = json!({"requests": {"cpu": "0", "memory": "0"}, "limits": {"memory": "64Mi"}});
+        assert_eq!(body["spec"]["initContainers"][0]["resources"], gate);
+        let mut gang = gang(2, 2);
+        gang.workers[1].requests.extend([("cpu".into(), "8000m".into()), ("memory".into(), "64Mi".into())]);
+        let gate = json!({"requests": {"cpu": "8000m", "memory": "64Mi"}});
+        assert_eq!(gang.pod_body(1).unwrap()["spec"]["initContainers"][0]["resources"], gate);
         let env: BTreeMap<&str, &str> = container["env"]
             .as_array()
             .unwrap()
@@ -239,7 +259,7 @@ mod tests {
         ] {
             assert_eq!(env.get(name), Some(&value), "{name}");
         }
-        assert_eq!(gang(2, 2).pod_body(2), None);
+        assert_eq!(gang.pod_body(2), None);
     }
 
     #[test]

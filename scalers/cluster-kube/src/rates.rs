@@ -87,7 +87,7 @@ impl KubeRates {
     /// The API server is overloaded or away: no call of the class is made for a while. Failures of calls that ran together count once.
     pub fn failed(&mut self, class: KubeRateClass, now: Timestamp, error: &KubeError) {
         let failures = self.bucket(class).failures;
-        let pause = self.delay(failures).max(error.retry_after.unwrap_or(Span::ZERO).min(LONGEST_RETRY_AFTER));
+        let pause = self.delay_after(failures, error);
         let bucket = self.bucket(class);
         if now >= bucket.paused_until {
             bucket.failures = failures.saturating_add(1);
@@ -98,6 +98,11 @@ impl KubeRates {
     /// A call of the class was answered.
     pub fn answered(&mut self, class: KubeRateClass) {
         self.bucket(class).failures = 0;
+    }
+
+    /// How long nothing is done after a failure: the delay after so many before this one, or what the API server asks for, as far as it is believed.
+    pub fn delay_after(&mut self, failures: u32, error: &KubeError) -> Span {
+        self.delay(failures).max(error.retry_after.unwrap_or_default().min(LONGEST_RETRY_AFTER))
     }
 
     /// The delay after so many failures before this one: doubling from half a second to 30 s, the upper half of each drawn at random.
@@ -144,5 +149,18 @@ mod tests {
         let error = KubeError::of_status(429, "TooManyRequests", "").with_retry_after(Some(Span::secs(20)));
         rates.failed(KubeRateClass::Write, now, &error);
         assert_eq!(rates.next_free(KubeRateClass::Write, now), now + Span::secs(20));
+    }
+
+    #[test]
+    fn a_retry_after_is_believed_up_to_two_minutes() {
+        let mut rates = KubeRates::new(&KubeRateSettings::default(), 7);
+        let mut delay = |seconds| {
+            let error = KubeError::of_status(503, "ServiceUnavailable", "").with_retry_after(Some(Span::secs(seconds)));
+            rates.delay_after(0, &error)
+        };
+        assert!(delay(0) <= Span(500));
+        for (seconds, expected) in [(7, 7), (120, 120), (121, 120), (31_536_000, 120), (u64::MAX, 120)] {
+            assert_eq!(delay(seconds), Span::secs(expected), "{seconds} s");
+        }
     }
 }

@@ -10,7 +10,7 @@
 use crate::adoption::WorkloadId;
 use crate::names::{RunId, WorkerId, effect_id, journal_label, pod_name, service_name};
 use crate::settings::KubeSettings;
-use crate::template::{RunFields, TemplateSet};
+use crate::template::{RunFields, TemplateSet, escaped};
 use crate::view::profiles;
 use forebay_kernel::effect::{Action, Effect, WorkerPlace};
 use forebay_kernel::ids::{Attempt, JobId};
@@ -249,7 +249,7 @@ fn environment(
     env.push(("FOREBAY_RESUME_S".to_owned(), resume_s.to_string()));
     env.extend(settings.report_url.iter().map(|url| ("FOREBAY_URL".to_owned(), url.clone())));
     if let Some(uri) = &fields.checkpoint_uri {
-        env.push(("FOREBAY_CHECKPOINT_URI".to_owned(), uri.clone()));
+        env.push(("FOREBAY_CHECKPOINT_URI".to_owned(), escaped(uri)));
     }
     if let Some(saves) = spec.checkpoint {
         env.push(("FOREBAY_GRACE_S".to_owned(), (saves.grace.0 / 1000).to_string()));
@@ -299,5 +299,113 @@ fn gpu_resource(settings: &KubeSettings, state: &State, place: &WorkerPlace, ask
             (settings.shared_gpu_resource.clone(), gpus * each)
         }
         None => (settings.gpu_resource.clone(), gpus),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::template::PodTemplate;
+    use forebay_kernel::effect::WorkerPlace;
+    use forebay_kernel::event::{Event, EventOutcome, Tick};
+    use forebay_kernel::ids::{NodeId, Seq};
+    use forebay_kernel::job::Checkpointing;
+    use forebay_kernel::journal::APPLY_VERSION;
+    use forebay_kernel::machine::StateMachine;
+    use forebay_kernel::policy::{Policy, Tier};
+    use forebay_kernel::units::{Span, Timestamp};
+    use serde_json::json;
+
+    /// A text of an event that Kubernetes would change in every way that it knows.
+    const HOSTILE: &str = "$(X) $$ $$(X) $$$(X) $x $( $";
+    /// What every variable is, in [`expanded`].
+    const EXPANDED: &str = "EXPANDED";
+
+    /// A text as Kubernetes expands it, by its package `expansion`, where every variable is set.
+    fn expanded(text: &str) -> String {
+        let (mut all, mut rest) = (String::new(), text);
+        while let Some((before, after)) = rest.split_once('$') {
+            all.push_str(before);
+            rest = if let Some(after) = after.strip_prefix('$') {
+                all.push('$');
+                after
+            } else if let Some((_, after)) = after.strip_prefix('(').and_then(|name| name.split_once(')')) {
+                all.push_str(EXPANDED);
+                after
+            } else {
+                all.push('$');
+                after
+            };
+        }
+        all + rest
+    }
+
+    /// The pod of a worker of a job with these fields, whose own names are hostile too.
+    fn pod_of(fields: &Value) -> Value {
+        let template = "name: train\nqueues: [research]\nimages: [reg/team/]\nenv: [EPOCHS, NAME]\npod: {spec: {containers: [{name: worker}]}}";
+        let templates = TemplateSet::new([PodTemplate::parse(template).unwrap()]).unwrap();
+        let settings =
+            KubeSettings { report_url: Some("http://f:1".to_owned()), ..KubeSettings::new("jobs", "forebay:1") };
+        let spec = JobSpec {
+            tenant: HOSTILE.to_owned(),
+            subject: HOSTILE.to_owned(),
+            principal: HOSTILE.to_owned(),
+            queue: "research".to_owned(),
+            batch: Some(HOSTILE.to_owned()),
+            checkpoint: Some(Checkpointing { every: Span::mins(10), grace: Span::secs(60) }),
+            labels: BTreeMap::from([("team".to_owned(), HOSTILE.to_owned())]),
+            run: fields.to_string().into_bytes(),
+            ..JobSpec::default()
+        };
+        let mut machine = StateMachine::default();
+        machine.apply_tick(Tick { now: Timestamp(1), resumed: false, delivered: 0 }, APPLY_VERSION);
+        let policy = Policy { tiers: vec![Tier::default()], ..Policy::default() };
+        let _ = machine.apply_event(&Event::Configured(Box::new(policy)));
+        let EventOutcome::Submitted(job) = machine.apply_event(&Event::JobSubmitted(Box::new(spec))) else {
+            panic!("a job")
+        };
+        let place = WorkerPlace { node: NodeId(1), gpus: 1, share: 1000, slice: None };
+        let action = Action::Start { job, attempt: Attempt(1), workers: vec![place], resume_from: Span::ZERO };
+        let effect = Effect { id: Seq(7), action };
+        let start = GangStart::from_effect(&settings, &templates, "j", &effect, &machine).unwrap();
+        let GangStart::Run(request) = start else { panic!("a gang") };
+        request.pod_body(0).unwrap()
+    }
+
+    /// Every text that Kubernetes expands in a pod: of each container the variables, by their names, the command and the arguments.
+    fn texts(pod: &Value) -> Vec<(String, String)> {
+        let list = |of: &Value, name: &str| of[name].as_array().cloned().unwrap_or_default();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let mut texts = Vec::new();
+        for container in ["initContainers", "containers"].into_iter().flat_map(|kind| list(&pod["spec"], kind)) {
+            texts.extend(list(&container, "env").iter().map(|one| (text(&one["name"]), text(&one["value"]))));
+            for kind in ["command", "args"] {
+                texts.extend(list(&container, kind).iter().map(|one| (kind.to_owned(), text(one))));
+            }
+        }
+        texts
+    }
+
+    #[test]
+    fn kubernetes_expands_nothing_that_comes_of_an_event() {
+        assert_eq!(expanded(HOSTILE), "EXPANDED $ $(X) $EXPANDED $x $( $");
+        let uri = format!("s3://bucket/{HOSTILE}");
+        let fields = json!({"checkpoint.uri": uri, "run": {"template": "train", "image": "reg/team/a", "args": [HOSTILE],
+            "env": {"EPOCHS": HOSTILE, "NAME": HOSTILE}, "secrets": [], "volumes": []}});
+        // A field that is new belongs into this test.
+        let RunFields { template: _, image: _, args: _, env: _, secrets: _, volumes: _, checkpoint_uri } =
+            RunFields::of(fields.to_string().as_bytes()).unwrap();
+        assert_eq!(checkpoint_uri.as_deref(), Some(uri.as_str()));
+        let mut kept = Vec::new();
+        for (name, text) in texts(&pod_of(&fields)) {
+            let now = expanded(&text);
+            assert!(!now.contains(EXPANDED), "{name}: {text}");
+            if text.contains("(X)") {
+                assert!(now.ends_with(HOSTILE), "{name}: {now}");
+                kept.push(name);
+            }
+        }
+        kept.sort();
+        assert_eq!(kept, ["EPOCHS", "FOREBAY_CHECKPOINT_URI", "NAME", "args"]);
     }
 }

@@ -181,7 +181,9 @@ impl Stand {
                     }
                 }
             }
-            Event::RunStopped { job, attempt, .. } | Event::RunFailed { job, attempt, .. } => {
+            Event::RunStopped { job, attempt, .. }
+            | Event::RunFailed { job, attempt, .. }
+            | Event::RunDenied { job, attempt } => {
                 self.view.runs.remove(&RunId { job: *job, attempt: *attempt });
             }
             _ => {}
@@ -434,8 +436,8 @@ async fn real_gang_that_a_full_quota_denies_is_not_there_by_half() {
     let KubeReport::Refused { run, words } = stand.next().await else { panic!("a refusal first") };
     assert_eq!(run, run_of(1));
     assert!(words.contains("exceeded quota: full, requested: pods=1, used: pods=3, limited: pods=3"), "{words}");
-    let stopped = Event::RunStopped { job: JobId(1), attempt: Attempt(1), progress: None };
-    assert_eq!(stand.next().await, KubeReport::Event(stopped));
+    let denied = Event::RunDenied { job: JobId(1), attempt: Attempt(1) };
+    assert_eq!(stand.next().await, KubeReport::Event(denied));
     stand.empty().await;
 }
 

@@ -1,9 +1,10 @@
 //! Nodes that nobody bought: what the engine is told of them as pods of others come and go, and what it is not told.
 
+use forebay_cluster_kube::names::pod_name;
 use forebay_cluster_kube::view::{ClaimPhase, ClaimView, OwnedClaim, RunStage, RunView};
 use forebay_cluster_kube::{
     EngineView, KubeCall, KubeCallId, KubeMachine, KubeObject, KubeReport, KubeResponse, KubeSettings, ObjectSelector,
-    Resource, RunId, WatchChange, WatchEvent,
+    Resource, RunId, WatchChange, WatchEvent, WorkerId,
 };
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::{Attempt, JobId, NodeId};
@@ -125,6 +126,18 @@ fn pods_of_others_hold_a_part_of_an_owned_node() {
 }
 
 #[test]
+fn a_copy_of_a_workers_pod_holds_a_part_of_an_owned_node_as_a_pod_of_others_does() {
+    let KubeObject::Pod(mut copy) = pod("a-1-0-copy", 6, 3, "Running") else { panic!("a pod") };
+    copy.metadata.labels.insert("forebay.dev/journal".to_owned(), "j".to_owned());
+    for (key, value) in [("forebay.dev/effect", "j-7"), ("forebay.dev/worker", "job-1/1/0")] {
+        copy.metadata.annotations.insert(key.to_owned(), value.to_owned());
+    }
+    let (mut kube, _) = listed(&node(5, lab(), json!({})), &[KubeObject::Pod(copy)]);
+    let first = seen(&mut kube);
+    assert_eq!((first.foreign.gpus, first.foreign.by.as_str()), (3, "ml/a-1-0-copy"));
+}
+
+#[test]
 fn what_the_engine_does_not_show_is_said_again_and_no_more_often() {
     let (mut kube, _) = listed(&node(5, lab(), json!({})), &[]);
     let first = seen(&mut kube);
@@ -187,10 +200,12 @@ fn held(boot: &str) -> (KubeMachine, KubeCallId, KubeCallId) {
         left: BTreeSet::new(),
         confirmed_dead: BTreeSet::new(),
     };
-    known.runs.insert(RunId { job: JobId(1), attempt: Attempt(1) }, runs);
+    let run = RunId { job: JobId(1), attempt: Attempt(1) };
+    known.runs.insert(run, runs);
+    let name = pod_name("a", WorkerId { run, worker: 0 }, "j-7");
     let annotations =
         json!({"forebay.dev/effect": "j-7", "forebay.dev/worker": "job-1/1/0", "forebay.dev/instance": "gpu-1"});
-    let lost = json!({"metadata": {"name": "a-1-0-x", "namespace": "jobs", "uid": "w", "resourceVersion": "9",
+    let lost = json!({"metadata": {"name": name, "namespace": "jobs", "uid": "w", "resourceVersion": "9",
             "labels": {"forebay.dev/journal": "j"}, "annotations": annotations},
         "spec": {"nodeName": "gpu-1", "containers": [{"name": "worker"}]}, "status": {"phase": "Failed", "reason": "NodeLost"}});
     let mut kube = KubeMachine::new(KubeSettings::new("jobs", "forebay:1"), "j");

@@ -1,7 +1,7 @@
 //! How fast pods are bound, beside kube-scheduler with the same pods on the same nodes, in turns: pods bound a second from the first that is
 //! created to the last that is bound, and how long a gang is half bound beside as many bare Bindings.
 //!
-//! `FOREBAY_NODES=1000 cargo xtask test integration kube -- speed --nocapture` has a thousand nodes and five thousand pods, and its figures are
+//! `FOREBAY_NODES=1000 cargo xtask test integration kube -- speed` has a thousand nodes and five thousand pods, and its figures are
 //! judged. CI has a few, and figures are only printed.
 //! Figures are ratios of one run: both have the same API server, the same watcher and the same machine.
 //! Never: a kubelet, or a limit of calls a second for either of them.

@@ -50,7 +50,7 @@ pub use activity::report::{ActivityReport, MOST_WORKERS_REPORTED, WorkerActivity
 pub use gpus::{GpuSource, GpuSourceError};
 pub use inspect::inspect;
 pub use metadata::{InstanceMetadata, MetadataError};
-pub use owners::NodeRoots;
+pub use owners::{NAMESPACE_FILE, NodeRoots, POD_FILE, WORKER_FILE, WORKER_VOLUME};
 pub use report::{AgentReport, ReportKind};
 pub use token::{AgentToken, AgentTokenError};
 pub use worker::{WorkerName, WorkerNameError};

@@ -4,8 +4,8 @@
 //! Never: a wait without a limit, a port beyond loopback, or a GPU.
 
 use forebay_node_agent::{
-    ActivityReport, AgentSettings, AgentTimings, AgentToken, GpuSource, LogLine, NodeAgent, NodeRoots, WorkerActivity,
-    inspect,
+    ActivityReport, AgentSettings, AgentTimings, AgentToken, GpuSource, LogLine, NAMESPACE_FILE, NodeAgent, NodeRoots,
+    POD_FILE, WORKER_FILE, WORKER_VOLUME, WorkerActivity, inspect,
 };
 use forebay_parts::NvmlStub;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -138,8 +138,9 @@ impl Node {
     fn pod(&self, pid: u32, worker: &str) {
         self.write(&format!("proc/{pid}/cgroup"), &format!("0::/kubepods/burstable/pod{UID}/ab\n"));
         self.write(&format!("proc/{pid}/environ"), "");
-        let volume = format!("kubelet/pods/{UID}/volumes/kubernetes.io~downward-api/forebay-worker");
-        for (name, text) in [("worker", worker), ("namespace", "team-a"), ("pod", "train-0")] {
+        // That pods have these files is a test of the controller's.
+        let volume = format!("kubelet/pods/{UID}/volumes/kubernetes.io~downward-api/{WORKER_VOLUME}");
+        for (name, text) in [(WORKER_FILE, worker), (NAMESPACE_FILE, "team-a"), (POD_FILE, "train-0")] {
             self.write(&format!("{volume}/{name}"), text);
         }
     }

@@ -329,6 +329,7 @@ fn job_of_event(event: &Event) -> Option<JobId> {
         | Event::RunCompleted { job, .. }
         | Event::RunFailed { job, .. }
         | Event::RunShrunk { job, .. }
+        | Event::RunDenied { job, .. }
         | Event::RunStopped { job, .. } => Some(*job),
         _ => None,
     }

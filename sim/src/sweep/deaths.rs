@@ -89,6 +89,7 @@ impl Deaths {
 pub(super) fn may_end(event: &Event, id: JobId) -> bool {
     match event {
         Event::RunStopped { job, .. }
+        | Event::RunDenied { job, .. }
         | Event::RunCompleted { job, .. }
         | Event::RunFailed { job, .. }
         | Event::RunShrunk { job, .. } => *job == id,

@@ -16,7 +16,7 @@ use super::budgets::lineage;
 use super::promises::rule;
 
 /// One of each.
-pub(super) const SAMPLES: [Reason; 58] = [
+pub(super) const SAMPLES: [Reason; 59] = [
     Reason::Conflict,
     Reason::UnknownQueue,
     Reason::ForbiddenQueue,
@@ -75,6 +75,7 @@ pub(super) const SAMPLES: [Reason; 58] = [
     Reason::PreemptionPaused { until: None },
     Reason::QueueHeld { until: None },
     Reason::PoolDraining { pool: PoolId(0), until: None },
+    Reason::ClusterQuota { until: Timestamp(1) },
 ];
 
 /// From so many seeds on a sweep has met it; several times as many as it takes on average. `None`: it has nothing that leads there.
@@ -137,6 +138,8 @@ pub(super) fn met_within(reason: &Reason) -> Option<u64> {
         Reason::StartFailures { .. } => None,
         // No policy of a sweep lists submitters, and no workload contradicts itself: both are refused before anything else happens.
         Reason::ForbiddenQueue | Reason::Misconfigured => None,
+        // The simulated cluster has no quotas of its own.
+        Reason::ClusterQuota { .. } => None,
         // The controller refuses those; the engine has no such bound.
         Reason::TenantFull { .. } => None,
     }

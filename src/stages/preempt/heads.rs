@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, PoolId};
 use crate::memo::Searched;
 use crate::rules::rank;
-use crate::rules::{allowances, batch, settings, start_targets, supply};
+use crate::rules::{allowances, batch, settings, start_targets};
 use crate::state::index::OrderKey;
 use crate::state::{State, Urgency};
 use alloc::collections::BTreeSet;
@@ -54,7 +54,7 @@ pub(super) fn heads(engine: &Engine, searched: Searched) -> Heads {
     let (left_out, queued): (Vec<ClassId>, Vec<ClassId>) =
         state.index.queued.keys().copied().partition(|class| in_vain(*class));
     let booked = state.index.booked.iter().filter_map(|(class, jobs)| {
-        let key = jobs.iter().find(|key| comes_late(state, key.job))?;
+        let key = jobs.iter().find(|key| start_targets::comes_late(state, key.job))?;
         Some((*class, *key))
     });
     Heads { asked: firsts(state, &queued).chain(booked).collect(), left_out }
@@ -102,7 +102,7 @@ pub(super) fn anything_to_take(state: &State) -> bool {
     // Those of a line differ in nothing that counts here but their pools.
     let most = if borrowed.is_empty() { 1 } else { usize::MAX };
     let mut heads = state.index.lines.all().flat_map(|line| line.heads().take(most));
-    let late = |jobs: &BTreeSet<OrderKey>| jobs.iter().any(|key| comes_late(state, key.job));
+    let late = |jobs: &BTreeSet<OrderKey>| jobs.iter().any(|key| start_targets::comes_late(state, key.job));
     may_empty(state)
         || heads.any(|(_, class)| may_take(state, class, &borrowed))
         || state.index.booked.iter().any(|(class, jobs)| may_take(state, *class, &borrowed) && late(jobs))
@@ -119,10 +119,4 @@ fn may_take(state: &State, class: ClassId, borrowed: &BTreeSet<PoolId>) -> bool 
     let priority = |tier| settings::priority(state, tier);
     let below = |tier| priority(tier) < priority(row.shape.tier) || (by_number && tier == row.shape.tier);
     quotas || runs || alike || booked.into_iter().any(below)
-}
-
-/// Whether a booked job waits for nodes that come after its start target. Once that is over nobody is in time, and nothing is taken for it.
-pub(super) fn comes_late(state: &State, job: JobId) -> bool {
-    let by = state.jobs[job].start_target.map(|target| target.by);
-    by.is_some_and(|by| by > state.now && supply::eta(state, job) > by)
 }

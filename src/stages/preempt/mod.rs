@@ -46,8 +46,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::ops::Bound::{Excluded, Unbounded};
 use heads::{
-    Heads, anything_to_take, closed, comes_late, first_that_may, firsts, for_first, heads, may_ever_take,
-    waits_by_choice,
+    Heads, anything_to_take, closed, first_that_may, firsts, for_first, heads, may_ever_take, waits_by_choice,
 };
 use losses::{Candidates, Loss, Taken};
 
@@ -488,7 +487,7 @@ impl Trial<'_> {
         let lines = if booked { &state.index.booked } else { &state.index.queued };
         let mut behind = lines.get(&last.class)?.range((Excluded(last.key), Unbounded));
         let key = if booked {
-            *behind.find(|key| comes_late(state, key.job))?
+            *behind.find(|key| start_targets::comes_late(state, key.job))?
         } else {
             first_that_may(state, last.class, behind)?
         };

@@ -63,8 +63,10 @@ impl Cluster {
             Action::Stop { job, attempt, checkpoint, .. } if !self.hangs.contains(&job) => {
                 self.stop(job, attempt, checkpoint);
             }
-            Action::Stop { .. } => {}
-            Action::Shrink { job, attempt, leave, .. } => self.shrink(job, attempt, &leave),
+            Action::Shrink { job, attempt, leave, .. } if !self.hangs.contains(&job) => {
+                self.shrink(job, attempt, &leave);
+            }
+            Action::Stop { .. } | Action::Shrink { .. } => {}
         }
     }
 
@@ -347,7 +349,9 @@ impl Cluster {
                     run.alive = false;
                 }
             }
-            Event::RunCompleted { job, attempt, worker: None } | Event::RunStopped { job, attempt, .. } => {
+            Event::RunCompleted { job, attempt, worker: None }
+            | Event::RunStopped { job, attempt, .. }
+            | Event::RunDenied { job, attempt } => {
                 if let Some(run) = self.runs.get_mut(job).filter(|r| r.attempt == *attempt) {
                     run.alive = false;
                 }

@@ -2,6 +2,7 @@
 
 mod adopted;
 mod agent_tokens;
+mod claims;
 mod logs;
 mod probe;
 mod task;
@@ -296,5 +297,27 @@ mod tests {
         assert!(broken.contains("twin.yaml"), "{broken}");
         let gone = templates(&folder.path().join("none")).expect_err("gone").to_string();
         assert!(gone.contains("none") && gone.contains("`templates`"), "{gone}");
+    }
+
+    #[test]
+    fn the_agent_finds_in_a_workers_volume_what_it_reads() {
+        use forebay_node_agent::{NAMESPACE_FILE, POD_FILE, WORKER_FILE, WORKER_VOLUME};
+        let train = "name: train\nqueues: [research]\nimages: [registry.example.com/]\npod: {spec: {containers: [{name: worker}]}}\n";
+        let templates = TemplateSet::new([PodTemplate::parse(train).expect("a template")]).expect("one");
+        let settings = KubeSettings::new("jobs", "forebay:1");
+        let template = templates.named("train").expect("it is there");
+        let pod = forebay_cluster_kube::TrialPod::of(&settings, &templates, template).expect("a pod").body;
+        let volumes = pod["spec"]["volumes"].as_array().expect("volumes");
+        let volume = volumes.iter().find(|volume| volume["name"] == WORKER_VOLUME).expect("the agent's volume");
+        let items = volume["downwardAPI"]["items"].as_array().expect("items");
+        for (file, field) in [
+            (WORKER_FILE, "metadata.annotations['forebay.dev/worker']"),
+            (NAMESPACE_FILE, "metadata.namespace"),
+            (POD_FILE, "metadata.name"),
+        ] {
+            let item = items.iter().find(|item| item["path"] == file);
+            let item = item.unwrap_or_else(|| panic!("no file `{file}` in {volume}"));
+            assert_eq!(item["fieldRef"]["fieldPath"], field, "{file}");
+        }
     }
 }

@@ -1,7 +1,7 @@
-//! What `forebay doctor` tries of a cluster: the API server, our rights, the namespaces, each template as the API server would take it, and whether
-//! the device plugin comes with our nodes. Nothing is changed.
+//! What `forebay doctor` tries of a cluster: the API server, our rights, the namespaces, each template as the API server would take it, its claims,
+//! and whether the device plugin comes with our nodes. Nothing is changed.
 
-use super::{settings, source, templates};
+use super::{claims, settings, source, templates};
 use crate::config::kubernetes::KubernetesConfig;
 use forebay_cluster_kube::client::{KubeClient, Permission};
 use forebay_cluster_kube::objects::{FutureNode, KubeDaemonSet};
@@ -121,6 +121,7 @@ pub(in crate::cluster) fn probe(config: &KubernetesConfig, runtime: &tokio::runt
             let subject = subject(&format!("template {}", template.name));
             found.extend(trial(&client, subject, &settings, &templates, template, &missing).await);
         }
+        found.extend(claims::probe(&client, &settings, &templates, &missing).await);
         found.push(device_plugin(&client, subject("device plugin"), &settings).await);
         for namespace in &settings.adopt {
             let all = ADOPTED_IN_NAMESPACES.iter();

@@ -439,6 +439,7 @@ impl Reports {
         let (Event::RunCompleted { job, attempt, .. }
         | Event::RunFailed { job, attempt, .. }
         | Event::RunStopped { job, attempt, .. }
+        | Event::RunDenied { job, attempt }
         | Event::RunShrunk { job, attempt, .. }) = event
         else {
             return;

@@ -59,6 +59,7 @@ pub fn finished(id: JobId, spec: JobSpec, outcome: Outcome, ended: Timestamp) ->
         turn_over_at: Timestamp::NEVER,
         put_back: None,
         not_before: Timestamp(0),
+        denials: 0,
         start_by: Timestamp::NEVER,
         last_run: None,
         confirmed_dead: std::collections::BTreeSet::new(),

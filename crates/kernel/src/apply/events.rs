@@ -48,6 +48,7 @@ pub(crate) fn event(state: &mut State, event: &Event) -> EventOutcome {
             failed(state, *job, *attempt, *exit_code, *node_fault)
         }
         Event::RunStopped { job, attempt, progress } => stopped(state, *job, *attempt, *progress),
+        Event::RunDenied { job, attempt } => denied(state, *job, *attempt),
         Event::RunIdle { job, attempt, idle } => idle_run(state, *job, *attempt, *idle),
         Event::ServiceDemand { tenant, subject, by, concurrency } => {
             requests::demanded(state, Identity { tenant, subject }, by.as_deref(), *concurrency)
@@ -150,6 +151,7 @@ pub(super) fn new_job(state: &State, id: JobId, class: ClassId, spec: &JobSpec) 
         turn_over_at: Timestamp::NEVER,
         put_back: None,
         not_before: Timestamp(0),
+        denials: 0,
         start_by: Timestamp::NEVER,
         last_run: None,
         confirmed_dead: BTreeSet::new(),
@@ -589,6 +591,7 @@ fn started(state: &mut State, id: JobId, attempt: Attempt) -> EventOutcome {
         job.saved_at = now;
         job.effect = None;
         job.first_start = job.first_start.or(Some(now));
+        job.denials = 0;
         job.start_target = None;
         job.must_end_by = now + max_run;
         job.protected_until = now + protect;
@@ -718,6 +721,17 @@ fn stopped(state: &mut State, id: JobId, attempt: Attempt, progress: Option<Span
         _ => job.leaving.as_ref().map_or(Ending::Dropped, |l| Ending::Stopped { cause: l.cause }),
     };
     end_run(state, id, how);
+    EventOutcome::Applied
+}
+
+/// A quota of the cluster's own is full. Of a run that has started, or is being stopped, this says that it is dead.
+fn denied(state: &mut State, id: JobId, attempt: Attempt) -> EventOutcome {
+    let starts = |job: &Job| job.phase == Phase::Starting && job.broken.is_none();
+    if !current(state, id, attempt) || !starts(&state.jobs[id]) {
+        return stopped(state, id, attempt, None);
+    }
+    state.edit_job(id, |job| job.denials = job.denials.saturating_add(1));
+    end_run(state, id, Ending::Denied);
     EventOutcome::Applied
 }
 

@@ -281,6 +281,17 @@ fn what_is_being_stopped_has_until_the_earlier_notice() {
 }
 
 #[test]
+fn what_has_hung_gives_no_place_back() {
+    let mut machine = running(APPLY_VERSION);
+    let cause = StopCause::Preempted { by: JOB };
+    let _ = machine.apply_decision(&Decision::Stop { job: JOB, cause, checkpoint: false, deadline: minute(11) });
+    assert_eq!(machine.index().ending_for.get(&JOB), Some(&1));
+    let _ = machine.apply_decision(&Decision::GiveUp { job: JOB });
+    assert_eq!(machine.index().ending_for.get(&JOB), None);
+    assert_eq!(*machine.index(), Index::rebuilt(&machine));
+}
+
+#[test]
 fn an_earlier_notice_stops_nothing_on_another_node() {
     let mut machine = running(APPLY_VERSION);
     let other = Event::OrphanSeen { instance: "i-2".into(), offering: OfferingId(0) };

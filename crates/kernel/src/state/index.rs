@@ -58,6 +58,8 @@ pub struct Index {
     pub lines: ClassLines,
     /// Jobs that hold places which are not all ready, by class.
     pub booked: BTreeMap<ClassId, BTreeSet<OrderKey>>,
+    /// Those of them that have a start target.
+    pub booked_by_target: BTreeSet<JobId>,
     /// Jobs that settle has to look at.
     pub unsettled: BTreeSet<JobId>,
     /// Claims that settle has to look at.
@@ -269,6 +271,9 @@ impl Index {
             Phase::Queued => self.queued_in(job),
             Phase::Booked => {
                 self.booked.entry(job.class).or_default().insert(OrderKey::of(job, self.ageing));
+                if job.start_target.is_some() {
+                    self.booked_by_target.insert(job.id);
+                }
             }
             Phase::Running => {
                 self.running.entry(job.tier).or_default().insert(job.id);
@@ -336,7 +341,10 @@ impl Index {
         match job.phase {
             Phase::Queued if self.held_queues.contains(&job.queue) => _ = self.held_back.remove(&job.id),
             Phase::Queued => self.queued_out(job),
-            Phase::Booked => drop_from(&mut self.booked, job.class, &OrderKey::of(job, self.ageing)),
+            Phase::Booked => {
+                drop_from(&mut self.booked, job.class, &OrderKey::of(job, self.ageing));
+                self.booked_by_target.remove(&job.id);
+            }
             Phase::Running => {
                 drop_from(&mut self.running, job.tier, &job.id);
                 drop_from(&mut self.running_in, job.queue, &job.id);
@@ -640,9 +648,11 @@ fn ends(job: &Job) -> bool {
     matches!(job.phase, Phase::Stopping { .. }) || job.leaving.is_some()
 }
 
-/// For which job a run, or a part of it, is about to give back what it holds.
+/// For which job a run, or a part of it, is about to give back what it holds. One that has hung gives no place back: its node goes with it, or stays
+/// with it where it is owned.
 fn ends_for(job: &Job) -> Option<JobId> {
     let cause = match job.phase {
+        _ if job.hung => None,
         Phase::Stopping { cause, .. } => Some(cause),
         _ => job.leaving.as_ref().map(|leaving| leaving.cause),
     };

@@ -116,6 +116,9 @@ pub struct Job {
     /// While held: the end of the pause after its failure, which goes on when it is held no longer. 0: there is none.
     #[serde(skip)]
     pub not_before: Timestamp,
+    /// Starts in a row that a full quota of the cluster's own denied.
+    #[serde(skip)]
+    pub denials: u32,
     /// The latest start that meets its deadline, where that counts in the order. Known from its other fields: see `State::start_by`.
     #[serde(skip, default = "never")]
     pub start_by: Timestamp,
@@ -288,6 +291,8 @@ pub enum Ending {
     },
     /// It stopped without being asked, and did not fail: the cluster could not start or keep it.
     Dropped,
+    /// A quota of the cluster's own is full: it was never started.
+    Denied,
 }
 
 impl Ending {

@@ -82,7 +82,7 @@ impl State {
             }
             Ending::Stopped { cause: StopCause::Reclaimed } => self.note_reclaim(id),
             Ending::Stopped { .. } if started => self.note_started(id),
-            Ending::Completed | Ending::Failed { .. } | Ending::Stopped { .. } => {}
+            Ending::Completed | Ending::Failed { .. } | Ending::Stopped { .. } | Ending::Denied => {}
         }
     }
 

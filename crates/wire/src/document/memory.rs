@@ -125,6 +125,8 @@ pub enum EndHow {
     Stopped,
     /// The cluster could not start or keep it.
     Dropped,
+    /// A quota of the cluster's own was full, so it was never started.
+    Denied,
 }
 
 /// Workers that were asked to leave a run which goes on.
@@ -284,9 +286,12 @@ pub struct JobMemory {
     /// When it was asked for, by its sender's clock.
     #[serde(rename = "sent_s", skip_serializing_if = "Option::is_none")]
     pub sent_s: Option<Seconds>,
-    /// While it pauses after a failure, held or not: until then.
+    /// While it pauses after a failure or a denied start, held or not: until then.
     #[serde(rename = "pausesUntil_s", skip_serializing_if = "Option::is_none")]
     pub pauses_until_s: Option<Seconds>,
+    /// Starts in a row that a full quota of the cluster's own denied.
+    #[serde(skip_serializing_if = "zero")]
+    pub denials: u32,
     /// Since when it is in its phase, where that is not `since_s`.
     #[serde(rename = "phaseSince_s", skip_serializing_if = "Option::is_none")]
     pub phase_since_s: Option<Seconds>,

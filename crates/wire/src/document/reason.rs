@@ -93,6 +93,7 @@ pub fn figures(reason: Reason, named: Option<&str>) -> Map<String, Value> {
         }
         Reason::BehindInQueue { position } => json!({ "position": position }),
         Reason::BackOff { until }
+        | Reason::ClusterQuota { until }
         | Reason::Budget { until }
         | Reason::WaitingByDesign { until }
         | Reason::BurstIsNoise { until }

@@ -8,6 +8,7 @@
 //! A call is made once: whether it is made again is the machine's decision. Nothing that is secret is logged or is in an error.
 //! Never: a cache, a retry, a decision, the client's own types in an answer.
 
+mod claims;
 mod connect;
 mod finalizers;
 mod logs;

@@ -55,6 +55,7 @@ impl KubeMachine {
         for (number, worker) in &gang.workers {
             self.forget_place(WorkerId { run, worker: *number }, worker);
         }
+        self.end_copies(run);
     }
 
     /// A worker is not known any more.
@@ -179,8 +180,13 @@ impl KubeMachine {
 
     /// The cluster will not start or keep a gang: the job's submitter gets Kubernetes' words.
     pub(super) fn refuse(&mut self, run: RunId, gang: &mut Gang, words: String) {
+        self.refuse_as(Verdict::Refused, run, gang, words);
+    }
+
+    /// The same, as a lack that may end by itself or as another verdict.
+    pub(super) fn refuse_as(&mut self, verdict: Verdict, run: RunId, gang: &mut Gang, words: String) {
         if gang.verdict.is_none() {
-            gang.verdict = Some(Verdict::Refused);
+            gang.verdict = Some(verdict);
             self.reports.push(KubeReport::Refused { run, words });
         }
     }

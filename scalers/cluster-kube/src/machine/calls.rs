@@ -186,7 +186,7 @@ impl KubeMachine {
     }
 
     fn unfinalize_call(&self, key: &PodKey) -> Option<KubeCall> {
-        let metadata = &self.pods.get(key).or_else(|| self.lost_pod(key))?.metadata;
+        let metadata = &self.pods.get(key).or_else(|| self.lost_pod(key)).or_else(|| self.copied_pod(key))?.metadata;
         let others: Vec<&String> = metadata.finalizers.iter().filter(|name| *name != FINALIZER).collect();
         if others.len() == metadata.finalizers.len() {
             return None;

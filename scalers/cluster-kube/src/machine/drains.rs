@@ -113,7 +113,7 @@ impl KubeMachine {
         let bound: Vec<&KubePod> = pods.filter(|pod| self.keeps_node(pod, now)).collect();
         // A lost pod is work that somebody paid for: it is not asked to go.
         let lost = |pod: &KubePod| self.effect_means(&pod.metadata) == Some(ForeignId::Lost);
-        let foreign = bound.iter().filter(|pod| self.owner(&pod.metadata).is_none() && !lost(pod));
+        let foreign = bound.iter().filter(|pod| self.pod_owner(&pod.metadata).is_none() && !lost(pod));
         let foreign: Vec<&KubePod> = foreign.copied().collect();
         let Some(drain) = self.drains.get_mut(instance) else { return };
         for pod in foreign {
@@ -161,7 +161,7 @@ impl KubeMachine {
         if of_daemon_set || pod.metadata.annotations.contains_key(MIRROR) {
             return false;
         }
-        let Some(id) = self.owner(&pod.metadata) else { return !pod.is_terminal() };
+        let Some(id) = self.pod_owner(&pod.metadata) else { return !pod.is_terminal() };
         let gang = self.gangs.get(&id.run);
         let Some((gang, worker)) = gang.and_then(|gang| Some((gang, gang.workers.get(&id.worker)?))) else {
             return true;

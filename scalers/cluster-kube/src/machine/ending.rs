@@ -62,6 +62,7 @@ impl KubeMachine {
     fn outcome(&self, run: RunId, gang: &Gang, lives: &BTreeMap<u32, Life>) -> Vec<Event> {
         let (job, attempt) = (run.job, run.attempt);
         let stopped = Event::RunStopped { job, attempt, progress: None };
+        let denied = Event::RunDenied { job, attempt };
         let failed = |exit_code, node_fault| vec![Event::RunFailed { job, attempt, exit_code, node_fault }];
         match gang.verdict.as_ref() {
             Some(Verdict::Failed { exit_code }) => failed(*exit_code, None),
@@ -79,6 +80,7 @@ impl KubeMachine {
                     .find_map(|life| if let Life::Dead(Death::Exit(code)) = life { Some(*code) } else { None });
                 failed(own.unwrap_or(*exit_code), None)
             }
+            Some(Verdict::NoQuota) => vec![denied],
             Some(Verdict::Asked | Verdict::Refused | Verdict::NodeFault { node: None }) | None => vec![stopped],
         }
     }

@@ -18,6 +18,8 @@ pub(super) struct Gang {
     pub token: Option<RunToken>,
     /// Where it runs.
     pub namespace: String,
+    /// The job's name, by which its pods are named. `None`: it was over before this process started.
+    pub subject: Option<String>,
     /// The name of its Service and ConfigMap. `None`: not known, because none of its pods was seen.
     pub service: Option<String>,
     pub objects: BTreeMap<Resource, GangObject>,
@@ -83,6 +85,8 @@ pub(super) enum Verdict {
     Asked,
     /// The cluster would not start or keep it, in Kubernetes' words. No attempt is used.
     Refused,
+    /// A quota of its namespace was full before it could start: it may start later.
+    NoQuota,
     /// A worker failed by its own doing.
     Failed { exit_code: i32 },
     /// A node failed under it.
@@ -98,6 +102,8 @@ pub(super) struct Worker {
     pub instance: Option<String>,
     /// Its pod, if there is one.
     pub pod: Option<PodKey>,
+    /// The uid of its pod, also when that is gone: another pod of the same name was made by somebody else.
+    pub uid: Option<String>,
     /// Its pod is gone, and was like this.
     pub vanished: Option<Vanished>,
     /// A Binding was sent: the pod may be bound.

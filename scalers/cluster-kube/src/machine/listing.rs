@@ -235,6 +235,7 @@ impl KubeMachine {
         let listed: BTreeSet<PodKey> = objects.iter().map(|object| PodKey::of(object.metadata())).collect();
         self.foreign_listed(&listed, version);
         self.lost_listed(&listed, version);
+        self.copies_listed(&listed, version);
         // What was created since the list began is not in it.
         let gone = self.pods.iter().filter(|(key, pod)| !listed.contains(key) && pod.metadata.version() <= version);
         let gone: Vec<PodKey> = gone.map(|(key, _)| key.clone()).collect();
@@ -330,7 +331,7 @@ impl KubeMachine {
                 listing.watch = None;
                 let failures = listing.failures;
                 listing.failures = failures.saturating_add(1);
-                let delay = self.rates.delay(failures).max(error.retry_after.unwrap_or_default());
+                let delay = self.rates.delay_after(failures, &error);
                 self.report_failure(&Task::Watch(resource), failures, &error);
                 self.agenda.plan(Task::Watch(resource), now + delay);
             }

@@ -15,7 +15,7 @@
 //! 2. A gang's pods are created, then bound all or none, then told to go. One that cannot be is rolled back whole.
 //! 3. The outcome of an attempt is reported when nothing of it runs any more, and a pod goes only when the outcome is journaled.
 //! 4. Pods, nodes and Services without our label and our journal's id are never changed, but for a node's cordon and taints, and for a pod that our own
-//!    creation has returned without them, which is deleted.
+//!    creation has returned without them, which is deleted. A copy that somebody has made of one of our pods is no pod of ours.
 //!
 //! Memory is bounded by the gangs, the nodes, and our pods in the cluster; where nodes are owned, by the bound pods of others too.
 
@@ -25,6 +25,7 @@ mod agenda;
 mod calls;
 mod census;
 mod cleanup;
+mod copies;
 mod discard;
 mod drains;
 mod ending;
@@ -53,6 +54,7 @@ use crate::view::{EngineView, RunStage, RunView};
 use adopt::Adoptions;
 use agenda::{Agenda, PodKey, Task};
 use census::GangChanges;
+use copies::CopiedPods;
 use drains::NodeDrain;
 use forebay_kernel::event::Event;
 use forebay_kernel::ids::Seq;
@@ -194,6 +196,7 @@ pub struct KubeMachine {
     foreign: ForeignPods,
     owned: OwnedNodes,
     lost: LostPods,
+    copies: CopiedPods,
     reserves: Reserves,
     failures: BTreeMap<&'static str, String>,
     /// Since when no role allows an operation.
@@ -233,6 +236,7 @@ impl KubeMachine {
             foreign: ForeignPods::default(),
             owned: OwnedNodes::default(),
             lost: LostPods::default(),
+            copies: CopiedPods::default(),
             reserves: Reserves::default(),
             failures: BTreeMap::new(),
             no_role_since: BTreeMap::new(),
@@ -295,10 +299,19 @@ impl KubeMachine {
             view.runs.entry(run).or_insert_with(|| starting(&request));
         }
         let gang = self.gangs.entry(run).or_default();
+        let moves = gang.namespace != request.namespace;
         gang.namespace.clone_from(&request.namespace);
+        gang.subject = Some(request.subject.clone());
         gang.service = Some(request.service.clone());
+        let mut strangers = Vec::new();
         for (number, asked) in request.workers.iter().enumerate() {
             let worker = gang.workers.entry(number as u32).or_default();
+            let given = |key: &PodKey| !moves && key.name == request.pod_name(number as u32);
+            let stranger = worker.pod.take_if(|key| !given(key));
+            if moves || stranger.is_some() {
+                worker.uid = None;
+            }
+            strangers.extend(stranger);
             worker.instance.clone_from(&asked.instance);
             if let Some(instance) = &asked.instance {
                 let id = WorkerId { run, worker: number as u32 };
@@ -308,6 +321,7 @@ impl KubeMachine {
         gang.request = Some(request);
         gang.token = Some(token);
         self.changed.insert(run);
+        self.disown(strangers);
     }
 
     /// Stops a gang: its containers are asked to end, and killed at the deadline.
@@ -379,6 +393,9 @@ impl KubeMachine {
         let gang = self.gangs.entry(run).or_default();
         if gang.namespace.is_empty() {
             gang.namespace.clone_from(&known.namespace);
+        }
+        if gang.subject.is_none() {
+            gang.subject = Some(known.subject.clone());
         }
         for (number, instance) in &known.workers {
             let worker = gang.workers.entry(*number).or_default();

@@ -1,6 +1,6 @@
 //! Our pods as they were last seen, and what that means for their workers.
 //!
-//! Never: a pod without our label, our journal's id, an effect that this journal knows, and the namespace of its gang.
+//! Never: a pod without our label, our journal's id, an effect that this journal knows, the namespace of its gang, and the name that we gave it.
 
 use super::KubeMachine;
 use super::KubeReport;
@@ -60,15 +60,14 @@ impl KubeMachine {
         let mut strangers = Vec::new();
         for worker in gang.workers.values_mut() {
             strangers.extend(worker.pod.take_if(|key| key.namespace != namespace));
+            if worker.pod.is_none() {
+                worker.uid = None;
+            }
         }
         if !strangers.is_empty() {
             self.changed.insert(run);
         }
-        for key in strangers {
-            if let Some(pod) = self.pods.remove(&key) {
-                self.see_foreign(&pod);
-            }
-        }
+        self.disown(strangers);
     }
 
     /// Takes a pod as it is now. An older state than the known one changes nothing.
@@ -76,17 +75,21 @@ impl KubeMachine {
         if pod.metadata.label(LABEL_ADOPTED).is_some() {
             return self.see_adopted_pod(pod);
         }
-        let Some(id) = self.owner(&pod.metadata) else {
-            self.see_lost(&pod);
-            return self.see_foreign(&pod);
-        };
         let key = PodKey::of(&pod.metadata);
         if let Some(known) = self.pods.get(&key) {
-            let same = known.metadata.uid == pod.metadata.uid;
-            if same && known.metadata.version() >= pod.metadata.version() {
+            if known.metadata.version() >= pod.metadata.version() {
                 return;
             }
+            if known.metadata.uid != pod.metadata.uid {
+                // Its name is another pod's now, so it is gone.
+                self.forget_pod(&key, None);
+            }
         }
+        let Some(id) = self.pod_owner(&pod.metadata) else {
+            self.see_lost(&pod);
+            self.see_copy(&pod);
+            return self.see_foreign(&pod);
+        };
         self.settle_in(id.run, &key.namespace);
         let gang = self.gangs.entry(id.run).or_default();
         if gang.namespace.is_empty() {
@@ -99,6 +102,7 @@ impl KubeMachine {
         gang.released |= pod.metadata.annotation(ANNOTATION_BARRIER) == Some(BARRIER_OPEN);
         let worker = gang.workers.entry(id.worker).or_default();
         worker.pod = Some(key.clone());
+        worker.uid = Some(pod.metadata.uid.clone());
         worker.create_unknown = false;
         if worker.instance.is_none() {
             worker.instance = pod.metadata.annotation(ANNOTATION_INSTANCE).map(str::to_owned);
@@ -120,14 +124,18 @@ impl KubeMachine {
         if let Some(last) = last.as_ref().filter(|last| last.metadata.label(LABEL_ADOPTED).is_some()) {
             return self.forget_adopted_pod(key, last.clone());
         }
+        let of_worker = last.as_ref().is_some_and(|last| self.pod_owner(&last.metadata).is_some());
         self.forget_foreign(key);
         self.forget_lost(key);
-        if let Some(last) = last.filter(|last| self.owner(&last.metadata).is_some()) {
+        self.forget_copy(key);
+        if let Some(last) = last {
             let same = self.pods.get(key).is_none_or(|known| known.metadata.uid == last.metadata.uid);
             if !same {
                 return;
             }
-            self.see_pod(last);
+            if of_worker {
+                self.see_pod(last);
+            }
         }
         let Some(pod) = self.pods.remove(key) else { return };
         let Some(id) = self.owner(&pod.metadata) else { return };

@@ -107,7 +107,7 @@ impl KubeMachine {
             _ => {}
         }
         self.report_failure(task, failures, error);
-        let delay = self.rates.delay(failures).max(error.retry_after.unwrap_or_default());
+        let delay = self.rates.delay_after(failures, error);
         self.agenda.plan(task.clone(), now + delay);
     }
 
@@ -161,7 +161,8 @@ impl KubeMachine {
             self.reports.push(KubeReport::Refused { run, words: error.to_string() });
             self.agenda.plan(Task::ReadNamespace(run), now);
         } else {
-            self.refuse(run, &mut gang, refusal(error));
+            let verdict = if error.is_full_quota() { Verdict::NoQuota } else { Verdict::Refused };
+            self.refuse_as(verdict, run, &mut gang, refusal(error));
         }
         self.gangs.insert(run, gang);
         self.changed.insert(run);
@@ -219,10 +220,15 @@ impl KubeMachine {
     }
 
     fn pod_read(&mut self, id: WorkerId, pod: KubePod) {
+        let known = self.pods.get(&PodKey::of(&pod.metadata));
+        if known.is_some_and(|known| known.metadata.uid != pod.metadata.uid) {
+            // The worker's pod is gone, and somebody else has made another one of its name.
+            return self.see_pod(pod);
+        }
         let effect =
             self.gangs.get(&id.run).and_then(|gang| gang.request.as_ref()).map(|request| request.effect.clone());
         let agrees = effect.is_none_or(|effect| pod.metadata.annotation(ANNOTATION_EFFECT) == Some(effect.as_str()));
-        if !agrees || self.owner(&pod.metadata) != Some(id) {
+        if !agrees || self.pod_owner(&pod.metadata) != Some(id) {
             let words =
                 format!("AlreadyExists: pods \"{}\" already exists, and is not of this attempt", pod.metadata.name);
             if let Some(mut gang) = self.gangs.remove(&id.run) {
@@ -234,12 +240,7 @@ impl KubeMachine {
             }
             return;
         }
-        let key = PodKey::of(&pod.metadata);
         let unbound = pod.spec.node_name.is_none();
-        let replaced = self.pods.get(&key).is_some_and(|known| known.metadata.uid != pod.metadata.uid);
-        if replaced {
-            self.forget_pod(&key, None);
-        }
         self.see_pod(pod);
         if let Some(worker) = self.worker(id) {
             let conflict = worker.bind_conflict.take();
@@ -326,13 +327,16 @@ impl KubeMachine {
     }
 
     fn unfinalized(&mut self, key: &PodKey, response: KubeResponse, now: Timestamp) {
+        if let KubeResponse::Refused(error) = &response
+            && error.class == KubeErrorClass::Denied
+        {
+            self.report_failure(&Task::Unfinalize(key.clone()), 0, error);
+            return self.agenda.plan(Task::Unfinalize(key.clone()), now + DENIED_AGAIN);
+        }
+        // What a lost pod or a copy is now the watch says.
         let Some(id) = self.pods.get(key).and_then(|pod| self.owner(&pod.metadata)) else { return };
         self.changed.insert_worker(id);
         match response {
-            KubeResponse::Refused(error) if error.class == KubeErrorClass::Denied => {
-                self.report_failure(&Task::Unfinalize(key.clone()), 0, &error);
-                self.agenda.plan(Task::Unfinalize(key.clone()), now + DENIED_AGAIN);
-            }
             // It has changed since, or is gone.
             KubeResponse::Refused(_) => self.agenda.plan(Task::Read(id), now),
             KubeResponse::Object(object) => {

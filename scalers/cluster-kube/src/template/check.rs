@@ -1,11 +1,12 @@
 //! What a template may not ask for, because a gang's pods are placed by the engine and bound all or none.
 //!
-//! Never: a question to the cluster. What it knows of claims is handed in as [`ClaimFacts`].
+//! Never: a question to the cluster. What it says of claims is handed in as [`VolumeClaimState`].
 
 use super::{PodTemplate, TemplateError};
+use crate::adoption::pod_requests;
 use crate::names::{FINALIZER, GATE_CONTAINER, VOLUME_GANG, VOLUME_TOKEN, VOLUME_WORKER};
-use serde_json::Value;
-use std::collections::BTreeMap;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What environment variables of an event never begin with.
 pub(super) const RESERVED: [&str; 5] = ["FOREBAY_", "NVIDIA_", "LD_", "AWS_", "KUBERNETES_"];
@@ -17,7 +18,7 @@ pub(super) const OURS: [&str; 5] = ["WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER
 const OUR_PREFIX: &str = "forebay.dev/";
 
 /// Fields of a pod's `spec` that a template may not have: the field, what is wrong with it, and what to do instead.
-const REFUSED: [(&str, &str, &str); 12] = [
+const REFUSED: [(&str, &str, &str); 14] = [
     (
         "resourceClaims",
         "dynamic resource claims are allocated by kube-scheduler, which does not place gangs",
@@ -50,24 +51,32 @@ const REFUSED: [(&str, &str, &str); 12] = [
         "write serviceAccountToken: true beside `pod`",
     ),
     ("terminationGracePeriodSeconds", "the time to end is the job's", "remove it; use the event's checkpoint.grace"),
+    (
+        "resources",
+        "what is stated for the whole pod counts in the place of its containers, and the engine counts the event's gang.each",
+        "remove it; ask in the event's gang.each",
+    ),
+    (
+        "overhead",
+        "the engine counts the event's gang.each and no overhead",
+        "remove it; ask for more in the event's gang.each",
+    ),
 ];
 
-/// How the storage class of a claim binds it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BindingMode {
-    /// At once.
-    Immediate,
-    /// When kube-scheduler has placed a pod that uses it.
-    WaitForFirstConsumer,
-}
+/// The resource whose requests stay: neither an event nor the engine knows disks.
+const DISK: &str = "ephemeral-storage";
 
-/// What a cluster knows of a claim for storage.
+/// What a cluster says of a claim for storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClaimFacts {
-    /// Its phase is `Bound`.
-    pub bound: bool,
-    /// How its storage class binds it.
-    pub mode: BindingMode,
+pub enum VolumeClaimState {
+    /// There is none of that name.
+    Missing,
+    /// It has its volume.
+    Bound,
+    /// It gets its volume whether or not a pod uses it, and has none yet.
+    Pending,
+    /// It gets its volume when kube-scheduler has placed a pod that uses it.
+    WaitsForConsumer,
 }
 
 impl PodTemplate {
@@ -88,37 +97,42 @@ impl PodTemplate {
         }
         self.check_env()?;
         self.check_spec()?;
+        self.check_requests()?;
         self.check_metadata()?;
         self.check_volumes()
     }
 
-    /// Checks the claims for storage that the template and its volumes name, by what the cluster knows of them.
-    ///
-    /// # Errors
-    /// One of them does not exist, or waits for a first consumer.
-    pub fn check_claims(&self, claims: &BTreeMap<String, ClaimFacts>) -> Result<(), TemplateError> {
+    /// The names of the claims for storage that the template and its volumes name.
+    #[must_use]
+    pub fn claims(&self) -> BTreeSet<&str> {
+        self.volume_sources().into_iter().filter_map(|(_, source)| claim_name(source)).collect()
+    }
+
+    /// What is wrong with the claims that the template and its volumes name, by what the cluster says of them: those that do not exist, and
+    /// those that wait for a first consumer. Nothing is said of a claim that is not in `claims`.
+    #[must_use]
+    pub fn check_claims(&self, claims: &BTreeMap<String, VolumeClaimState>) -> Vec<TemplateError> {
+        let mut wrong = Vec::new();
         for (place, source) in self.volume_sources() {
-            let Some(name) = source.pointer("/persistentVolumeClaim/claimName").and_then(Value::as_str) else {
-                continue;
-            };
+            let Some(name) = claim_name(source) else { continue };
             let place = format!("{place}.persistentVolumeClaim");
             match claims.get(name) {
-                None => {
+                Some(VolumeClaimState::Missing) => {
                     let what = format!("there is no claim `{name}` in the namespace");
-                    return Err(self.wrong(&place, what, "create it, or correct its name"));
+                    wrong.push(self.wrong(&place, what, "create it, or correct its name"));
                 }
-                Some(facts) if !facts.bound && facts.mode == BindingMode::WaitForFirstConsumer => {
+                Some(VolumeClaimState::WaitsForConsumer) => {
                     let what = format!(
                         "the claim `{name}` waits for its first consumer, and kube-scheduler sees none of these pods"
                     );
                     let remedy =
                         "use a storage class with volumeBindingMode: Immediate, or let another pod bind it first";
-                    return Err(self.wrong(&place, what, remedy));
+                    wrong.push(self.wrong(&place, what, remedy));
                 }
-                Some(_) => {}
+                Some(VolumeClaimState::Bound | VolumeClaimState::Pending) | None => {}
             }
         }
-        Ok(())
+        wrong
     }
 
     fn wrong(&self, place: &str, what: impl Into<String>, remedy: &str) -> TemplateError {
@@ -165,6 +179,35 @@ impl PodTemplate {
         if init.filter_map(name_of).any(|name| name == GATE_CONTAINER) {
             let what = format!("`{GATE_CONTAINER}` is the start barrier's");
             return Err(self.wrong("pod.spec.initContainers", what, "choose another name"));
+        }
+        Ok(())
+    }
+
+    /// A worker holds what its event asks for, and the engine plans with that. What another container requests comes on top, so that the kubelet
+    /// of a node that is full by that plan refuses the pod each time.
+    fn check_requests(&self) -> Result<(), TemplateError> {
+        let main = self.working_container();
+        for kind in ["initContainers", "containers"] {
+            let containers = self.pod.pointer(&format!("/spec/{kind}")).and_then(Value::as_array);
+            for (at, container) in containers.into_iter().flatten().enumerate() {
+                if kind == "containers" && container.get("name").and_then(Value::as_str) == main {
+                    continue;
+                }
+                let place = format!("pod.spec.{kind}[{at}].resources");
+                let alone = json!({"containers": [container]});
+                let requests = pod_requests(&alone, "resources");
+                let requests = requests.map_err(|text| self.wrong(&place, text, "correct it"))?;
+                let uncounted = requests.iter().find(|(name, amount)| **amount > 0 && name.as_str() != DISK);
+                if let Some((resource, _)) = uncounted {
+                    let what = format!(
+                        "it requests `{resource}` (a limit alone is a request too), and the engine counts only the event's gang.each: a node that is full refuses the pod"
+                    );
+                    let remedy = format!(
+                        "leave `{resource}` out, or request 0 beside a limit; what a worker holds is the event's gang.each, so ask for more there"
+                    );
+                    return Err(self.wrong(&place, what, &remedy));
+                }
+            }
         }
         Ok(())
     }
@@ -217,6 +260,11 @@ impl PodTemplate {
         let named = self.volumes.iter().map(|(name, volume)| (format!("volumes.{name}.source"), &volume.source));
         of_pod.chain(named).collect()
     }
+}
+
+/// The claim that the source of a volume names.
+fn claim_name(source: &Value) -> Option<&str> {
+    source.pointer("/persistentVolumeClaim/claimName").and_then(Value::as_str)
 }
 
 /// Why an event or a template may not let an environment variable be set. `None`: it may.

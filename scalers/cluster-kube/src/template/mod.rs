@@ -29,10 +29,10 @@ mod render;
 #[cfg(test)]
 mod tests;
 
-pub use check::{BindingMode, ClaimFacts};
+pub use check::VolumeClaimState;
 pub use fields::RunFields;
 pub use render::RenderedRun;
-pub(crate) use render::{GANG_PATH, TOKEN_PATH, append, container_of, set_env};
+pub(crate) use render::{GANG_PATH, TOKEN_PATH, append, container_of, escaped, init_container_of, set_env};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -153,9 +153,7 @@ impl RenderedRun {
         let own = spec.remove("initContainers");
         append(spec, "initContainers", [gate(settings)]);
         append(spec, "initContainers", own.iter().filter_map(Value::as_array).flatten().cloned());
-        let field = |name: &str, path: &str| json!({"path": path, "fieldRef": {"fieldPath": format!("metadata.annotations['{name}']")}});
-        let items = json!([field(ANNOTATION_WORKER, "worker"), field(ANNOTATION_BARRIER, "barrier")]);
-        append(spec, "volumes", [json!({"name": VOLUME_WORKER, "downwardAPI": {"items": items}})]);
+        append(spec, "volumes", [worker_volume()]);
         let container = self.container.clone();
         for (volume, path) in [(VOLUME_GANG, GANG_PATH), (VOLUME_TOKEN, TOKEN_PATH)] {
             mount_only(&mut pod, &container, volume, &json!({"mountPath": path, "readOnly": true}));
@@ -164,14 +162,26 @@ impl RenderedRun {
     }
 }
 
-/// The container that waits until the barrier is open.
+/// Who the pod is and whether its barrier is open, as files: for the start barrier, and for the agent on the node.
+fn worker_volume() -> Value {
+    let item = |path: &str, field: &str| json!({"path": path, "fieldRef": {"fieldPath": field}});
+    let items = json!([
+        item("worker", &format!("metadata.annotations['{ANNOTATION_WORKER}']")),
+        item("barrier", &format!("metadata.annotations['{ANNOTATION_BARRIER}']")),
+        // By these two the agent finds the worker that a DCGM exporter means.
+        item("namespace", "metadata.namespace"),
+        item("pod", "metadata.name"),
+    ]);
+    json!({"name": VOLUME_WORKER, "downwardAPI": {"items": items}})
+}
+
+/// The container that waits until the barrier is open. What it requests is the worker's own, which begins when it has ended: see `pod_body`.
 fn gate(settings: &KubeSettings) -> Value {
     json!({
         "name": GATE_CONTAINER,
         "image": settings.gate_image,
         "command": ["forebay", "gate", "--file", format!("{WORKER_PATH}/barrier")],
         "volumeMounts": [{"name": VOLUME_WORKER, "mountPath": WORKER_PATH, "readOnly": true}],
-        "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}},
         "securityContext": {
             "allowPrivilegeEscalation": false,
             "readOnlyRootFilesystem": true,
@@ -182,7 +192,16 @@ fn gate(settings: &KubeSettings) -> Value {
 
 /// The container of that name.
 pub(crate) fn container_of<'p>(pod: &'p mut Value, name: &str) -> Option<&'p mut Map<String, Value>> {
-    let containers = pod.pointer_mut("/spec/containers")?.as_array_mut()?;
+    named(pod.pointer_mut("/spec/containers")?, name)
+}
+
+/// An init container of a pod by its name.
+pub(crate) fn init_container_of<'p>(pod: &'p mut Value, name: &str) -> Option<&'p mut Map<String, Value>> {
+    named(pod.pointer_mut("/spec/initContainers")?, name)
+}
+
+fn named<'p>(containers: &'p mut Value, name: &str) -> Option<&'p mut Map<String, Value>> {
+    let containers = containers.as_array_mut()?;
     containers.iter_mut().filter_map(Value::as_object_mut).find(|c| c.get("name").and_then(Value::as_str) == Some(name))
 }
 

@@ -160,14 +160,109 @@ fn what_gangs_cannot_have_is_refused() {
 }
 
 #[test]
-fn claims_that_wait_for_a_first_consumer_are_refused() {
-    let check = |facts: Option<ClaimFacts>| {
-        let claims = facts.map(|facts| ("datasets".to_owned(), facts)).into_iter().collect();
-        train().check_claims(&claims).map_err(|error| error.to_string())
+fn what_no_event_asked_for_is_not_requested_beside_it() {
+    let with = |spec: &serde_json::Value| {
+        let mut template = train();
+        for (field, value) in spec.as_object().unwrap() {
+            template.pod["spec"][field.as_str()] = value.clone();
+        }
+        template.check().map_err(|error| error.to_string())
     };
-    let (bound, mode) = (true, BindingMode::WaitForFirstConsumer);
-    assert_eq!(check(Some(ClaimFacts { bound, mode })), Ok(()));
-    assert_eq!(check(Some(ClaimFacts { bound: false, mode: BindingMode::Immediate })), Ok(()));
-    assert!(check(Some(ClaimFacts { bound: false, mode })).unwrap_err().contains("waits for its first consumer"));
-    assert!(check(None).unwrap_err().contains("there is no claim `datasets`"));
+    let beside = |resources: serde_json::Value| {
+        with(&json!({"containers": [{"name": "worker"}, {"name": "side", "resources": resources}]}))
+    };
+    let remedy = "what a worker holds is the event's gang.each, so ask for more there";
+    for (resource, resources) in [
+        ("cpu", json!({"requests": {"cpu": "2"}})),
+        ("cpu", json!({"limits": {"cpu": 1}})),
+        ("memory", json!({"requests": {"cpu": "0", "memory": "1Gi"}})),
+        ("memory", json!({"requests": {"cpu": "0"}, "limits": {"cpu": "1", "memory": "1Gi"}})),
+        ("nvidia.com/gpu", json!({"limits": {"nvidia.com/gpu": "1"}})),
+        ("vpc.amazonaws.com/efa", json!({"limits": {"vpc.amazonaws.com/efa": "4"}})),
+        ("hugepages-2Mi", json!({"limits": {"hugepages-2Mi": "4Mi"}})),
+    ] {
+        let words = beside(resources).unwrap_err();
+        let begins = format!("template train: pod.spec.containers[1].resources: it requests `{resource}` (");
+        assert!(words.starts_with(&begins) && words.ends_with(remedy), "{words}");
+    }
+    // An init container may be larger than the work, which is not known here, and a sidecar runs beside it.
+    for restart in [json!(null), json!("Always")] {
+        let second = json!({"name": "b", "restartPolicy": restart, "resources": {"requests": {"cpu": "1m"}}});
+        let words = with(&json!({"initContainers": [{"name": "a"}, second]})).unwrap_err();
+        assert!(words.contains("train: pod.spec.initContainers[1].resources: it requests `cpu`"), "{words}");
+    }
+    let words = beside(json!({"requests": {"cpu": "many"}})).unwrap_err();
+    assert!(words.contains("`cpu` of `many` is no quantity") && words.ends_with("correct it"), "{words}");
+    // Nothing is requested: a limit caps what it takes of what is left.
+    for resources in [
+        json!({}),
+        json!({"requests": {"cpu": "0", "memory": 0}}),
+        json!({"requests": {"cpu": "0", "memory": "0"}, "limits": {"cpu": "1", "memory": "1Gi"}}),
+        json!({"requests": {"ephemeral-storage": "1Gi"}}),
+    ] {
+        assert_eq!(beside(resources.clone()), Ok(()), "{resources}");
+    }
+    // The container that works has the event's requests in the place of these, and what no event can ask for.
+    let worker =
+        json!({"requests": {"cpu": "4", "ephemeral-storage": "9Gi"}, "limits": {"vpc.amazonaws.com/efa": "4"}});
+    assert_eq!(with(&json!({"containers": [{"name": "worker", "resources": worker}]})), Ok(()));
+    let mut second = train();
+    second.container = Some("sidecar".to_owned());
+    second.pod["spec"]["containers"][1]["resources"] = json!({"requests": {"cpu": "4"}});
+    assert_eq!(second.check(), Ok(()));
+    second.pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "4"}});
+    assert!(second.check().unwrap_err().to_string().contains("pod.spec.containers[0].resources"));
+}
+
+#[test]
+fn nothing_of_ours_is_requested_beside_the_event() {
+    let rendered = render(json!({"template": "train", "image": "registry.example.com/base"})).unwrap();
+    let pod = rendered.pod(&KubeSettings::new("jobs", "forebay:1"), None);
+    let requests = crate::adoption::pod_requests(&pod["spec"], "spec").unwrap();
+    assert!(requests.values().all(|amount| *amount == 0), "{requests:?}");
+}
+
+#[test]
+fn the_workers_volume_says_who_the_pod_is() {
+    let rendered = render(json!({"template": "train", "image": "registry.example.com/base"})).unwrap();
+    let pod = rendered.pod(&KubeSettings::new("jobs", "forebay:1"), None);
+    let volumes = pod["spec"]["volumes"].as_array().unwrap();
+    let volume = volumes.iter().find(|volume| volume["name"] == crate::names::VOLUME_WORKER).unwrap();
+    let item = |path: &str, field: &str| json!({"path": path, "fieldRef": {"fieldPath": field}});
+    let items = json!([
+        item("worker", "metadata.annotations['forebay.dev/worker']"),
+        item("barrier", "metadata.annotations['forebay.dev/barrier']"),
+        item("namespace", "metadata.namespace"),
+        item("pod", "metadata.name"),
+    ]);
+    assert_eq!(volume["downwardAPI"]["items"], items);
+}
+
+#[test]
+fn claims_that_wait_for_a_first_consumer_are_refused() {
+    let mut template = train();
+    template.pod["spec"]["volumes"] = json!([
+        {"name": "scratch", "emptyDir": {}},
+        {"name": "models", "persistentVolumeClaim": {"claimName": "models"}},
+    ]);
+    assert_eq!(template.claims().into_iter().collect::<Vec<_>>(), ["datasets", "models"]);
+    let check = |claims: &[(&str, VolumeClaimState)]| {
+        let claims = claims.iter().map(|(name, state)| ((*name).to_owned(), *state)).collect();
+        template.check_claims(&claims).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        check(&[("datasets", VolumeClaimState::Bound), ("models", VolumeClaimState::Pending)]),
+        Vec::<String>::new()
+    );
+    assert_eq!(check(&[]), Vec::<String>::new(), "what is not known is not wrong");
+    let wrong = check(&[("datasets", VolumeClaimState::Missing), ("models", VolumeClaimState::WaitsForConsumer)]);
+    assert_eq!(wrong.len(), 2, "{wrong:?}");
+    assert!(
+        wrong[0].starts_with("template train: pod.spec.volumes[1].persistentVolumeClaim: ")
+            && wrong[0].contains("`models` waits for its first consumer")
+            && wrong[0].contains("; use a storage class with volumeBindingMode: Immediate"),
+        "{wrong:?}"
+    );
+    let missing = "template train: volumes.datasets.source.persistentVolumeClaim: there is no claim `datasets` in the namespace; create it, or correct its name";
+    assert_eq!(wrong[1], missing);
 }

@@ -1,5 +1,5 @@
 //! Adopted objects under crashes between any two calls, lost responses, watches that expire, controllers that act late on what they have seen,
-//! nodes that vanish, and users who suspend, unsuspend and delete. Seeds make each run repeatable.
+//! nodes that vanish, users who suspend, unsuspend and delete, and an operator who confirms deaths in the end. Seeds make each run repeatable.
 //!
 //! What holds is checked against what really runs, and not against what the machine believes:
 //! - an object is unsuspended only for an open start of it, while no container of it runs;

@@ -37,6 +37,9 @@ struct Run {
     stage: RunStage,
     /// Its stop is out.
     stop: bool,
+    /// The instances where nothing proves that its pods have ended.
+    unproven: BTreeSet<String>,
+    confirmed_dead: BTreeSet<u32>,
 }
 
 pub struct World {
@@ -143,7 +146,7 @@ impl World {
                 attempt: Attempt(job.attempt),
                 stage: run.stage,
                 workers: (0..).zip(job.places[&job.attempt].iter().cloned()).collect(),
-                confirmed_dead: BTreeSet::new(),
+                confirmed_dead: run.confirmed_dead.clone(),
             });
             let (object, open) = (job.object.clone(), job.done.is_none());
             (
@@ -247,6 +250,10 @@ impl World {
         }
         self.engine();
         self.reports();
+        // Before, the next crash forgets what nothing proves.
+        if self.calm {
+            self.confirm_deaths();
+        }
     }
 
     fn workloads(&self) -> Vec<ObjectKey> {
@@ -395,7 +402,9 @@ impl World {
             instances: places.into_iter().map(Some).collect(),
         }));
         let start = GangStart::decode(&start.encode().expect("JSON")).expect("the same");
-        job.run = Some(Run { start: start.clone(), stage: RunStage::Starting, stop: false });
+        let (unproven, confirmed_dead) = (BTreeSet::new(), BTreeSet::new());
+        let stage = RunStage::Starting;
+        job.run = Some(Run { start: start.clone(), stage, stop: false, unproven, confirmed_dead });
         self.count("starts");
         self.tell(&|| format!("start {id}"));
         self.kube.start(start, RunToken::new("t".to_owned()));
@@ -427,6 +436,13 @@ impl World {
             match report {
                 KubeReport::Submit { object, event } => self.submitted(object, &event),
                 KubeReport::Event(event) => self.event(&event),
+                KubeReport::Unproven { worker, instance: Some(instance) } => {
+                    let job = self.jobs.get_mut(&worker.run.job).filter(|job| job.attempt == worker.run.attempt.0);
+                    if let Some(run) = job.and_then(|job| job.run.as_mut()) {
+                        run.unproven.insert(instance);
+                    }
+                    self.count("workers unproven");
+                }
                 KubeReport::NotAdopted { object, words } if !words.contains("not suspended") => {
                     self.fail(&format!("{object}: {words}"));
                 }
@@ -434,6 +450,46 @@ impl World {
             }
         }
         self.journaled();
+    }
+
+    /// An operator who has looked confirms that the workers are dead of which nothing proves it.
+    fn confirm_deaths(&mut self) {
+        let at_rest = self.jobs.iter().filter(|(id, job)| self.is_at_rest(**id, job)).map(|(id, _)| *id);
+        let at_rest: Vec<JobId> = at_rest.collect();
+        let mut confirmed = 0;
+        for id in at_rest {
+            let Some(job) = self.jobs.get_mut(&id) else { continue };
+            let Some(run) = job.run.as_mut() else { continue };
+            let workers = (0..).zip(&job.places[&job.attempt]);
+            let dead: BTreeSet<u32> =
+                workers.filter(|(_, on)| run.unproven.contains(*on)).map(|(number, _)| number).collect();
+            confirmed += dead.difference(&run.confirmed_dead).count() as u64;
+            run.confirmed_dead.extend(dead);
+        }
+        if confirmed > 0 {
+            *self.counts.entry("deaths confirmed").or_insert(0) += confirmed;
+            self.tell(&|| "an operator confirms what is dead".to_owned());
+            self.journaled();
+        }
+    }
+
+    /// Whether nothing of a job's attempt runs, and nothing of it can start any more.
+    fn is_at_rest(&self, id: JobId, job: &Job) -> bool {
+        if self.cluster.processes.values().any(|process| process.job == id.to_string())
+            || self.cluster.pods_of(&job.object.uid).iter().any(|(_, pod)| !is_over(pod))
+        {
+            return false;
+        }
+        let key = (job.object.kind.resource(), NAMESPACE.to_owned(), job.object.name.clone());
+        let there = self.cluster.api.objects.get(&key);
+        let Some(object) = there.filter(|object| text(object, "/metadata/uid") == job.object.uid) else { return true };
+        let over = |condition: &Value| matches!(text(condition, "/type"), "Complete" | "Completed");
+        let complete = object["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(over));
+        // Its controller acts on what it saw.
+        let suspended = |object: &Value| object["spec"]["suspend"] == true;
+        let stopped = suspended(object) && self.cluster.seen.get(&key).is_some_and(suspended);
+        let admitted = text(object, "/metadata/annotations/forebay.dev~1admitted") == format!("{id}/{}", job.attempt);
+        admitted && (complete || stopped)
     }
 
     fn submitted(&mut self, object: WorkloadId, event: &Value) {

@@ -1,7 +1,7 @@
 //! The roles: with the controller's service account the adapter does all that it does, nothing is refused, and what the roles grant is what was
 //! used, by what the API server wrote down.
 //!
-//! Never: a call that the adapter's machine does not make by itself.
+//! Never: a call that neither the adapter nor `forebay doctor` makes by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use forebay_cluster_kube::client::{MachineCommand, ReviewedToken, task};
 use forebay_cluster_kube::names::WorkerId;
 use forebay_cluster_kube::request::WorkerRequest;
-use forebay_cluster_kube::template::{PodTemplate, RunFields, TemplateSet};
+use forebay_cluster_kube::template::{PodTemplate, RunFields, TemplateSet, VolumeClaimState};
 use forebay_cluster_kube::view::{ClaimPhase, ClaimView, RunStage, RunView};
 use forebay_cluster_kube::{
     EngineView, GangRequest, GangStart, KubeCall, KubeMachine, KubeReport, KubeResponse, KubeSettings, ObjectSelector,
@@ -209,6 +209,7 @@ async fn real_roles_grant_what_the_adapter_calls_and_nothing_else() {
     controller.started(1).await;
     a_log_that_nobody_has(&installed).await;
     a_token_of_an_agent(&installed).await;
+    claims_of_templates(&installed).await;
     controller.stop(1).await;
     controller.stopped(1).await;
     names_that_are_taken(&installed, &mut controller).await;
@@ -233,7 +234,7 @@ async fn real_roles_grant_what_the_adapter_calls_and_nothing_else() {
         Vec::<&Right>::new(),
         "not needed"
     );
-    assert_eq!(used.len(), 28, "{used:?}");
+    assert_eq!(used.len(), 30, "{used:?}");
 }
 
 /// A log is asked for. kwok has none, and the API server says so.
@@ -263,6 +264,40 @@ async fn a_token_of_an_agent(installed: &Installed) {
     }
     assert_eq!(client.instance_of("node-4").await.unwrap().as_deref(), Some("i-4"));
     assert_eq!(client.instance_of("none").await.unwrap(), None);
+}
+
+/// `forebay doctor` asks for claims, and for the storage class of one that is not bound.
+async fn claims_of_templates(installed: &Installed) {
+    let claim = |name: &str, spec: Value| {
+        let mut claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "namespace": "jobs"}, "spec": spec});
+        claim["spec"]["accessModes"] = json!(["ReadWriteOnce"]);
+        claim["spec"]["resources"] = json!({"requests": {"storage": "1Gi"}});
+        installed.kubernetes.apply(&claim.to_string()).unwrap();
+    };
+    for (class, mode) in [("waits", "WaitForFirstConsumer"), ("at-once", "Immediate")] {
+        let object = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": class},
+            "provisioner": "example.com/none", "volumeBindingMode": mode});
+        installed.kubernetes.apply(&object.to_string()).unwrap();
+        claim(class, json!({"storageClassName": class}));
+    }
+    claim("of-no-class", json!({"storageClassName": "none"}));
+    // No controller of volumes runs here.
+    claim("bound", json!({"storageClassName": "waits"}));
+    let bound = ["patch", "pvc", "bound", "-n", "jobs", "--subresource=status", "--type=merge"];
+    let bound = [&bound[..], &["-p", r#"{"status": {"phase": "Bound"}}"#]].concat();
+    installed.kubernetes.kubectl(&bound, "").unwrap();
+    let client = installed.client().await;
+    for (name, state) in [
+        ("waits", VolumeClaimState::WaitsForConsumer),
+        ("at-once", VolumeClaimState::Pending),
+        ("of-no-class", VolumeClaimState::Pending),
+        ("bound", VolumeClaimState::Bound),
+        ("none", VolumeClaimState::Missing),
+        ("../pods", VolumeClaimState::Missing),
+    ] {
+        assert_eq!(client.claim("jobs", name).await.unwrap(), state, "{name}");
+    }
 }
 
 /// The Service, the ConfigMap or a pod of a gang has a name that somebody else has: it is read, and stays.

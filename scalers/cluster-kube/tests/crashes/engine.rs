@@ -117,7 +117,7 @@ impl Engine {
                     job.run = None;
                 }
             }
-            Event::RunStopped { job, attempt, .. } => {
+            Event::RunStopped { job, attempt, .. } | Event::RunDenied { job, attempt } => {
                 if let Some(job) = self.current(*job, *attempt) {
                     job.run = None;
                 }

@@ -220,14 +220,50 @@ fn a_stop_of_an_attempt_that_waits_for_a_lost_object_leaves_that_object() {
     assert!(reports.iter().any(|report| matches!(report, KubeReport::Event(Event::RunStopped { .. }))), "{reports:?}");
 }
 
+/// A watch of pods has lost its place, and the list that follows has these.
+fn relisted(kube: &mut KubeMachine, watch: KubeCallId, pods: &[KubeObject]) {
+    kube.handle_watch(WatchEvent { watch, change: WatchChange::Expired }, NOW);
+    for (id, call) in pending(kube, NOW) {
+        if let KubeCall::List { resource: Resource::Pods, .. } = call {
+            kube.handle_response(id, page(pods.to_vec()), NOW);
+        }
+    }
+}
+
 #[test]
 fn a_pod_that_is_gone_without_its_kubelets_word_holds_its_attempt_until_an_operator_confirms_it() {
+    held_until_confirmed(|kube, watch| {
+        let gone = WatchChange::Deleted(Box::new(pod(&effect(1, 160), 20)));
+        kube.handle_watch(WatchEvent { watch, change: gone }, NOW);
+    });
+}
+
+/// It was deleted by force while the watch had lost its place.
+#[test]
+fn a_pod_that_a_list_does_not_have_any_more_holds_its_attempt_as_one_that_a_watch_saw_go() {
+    let own = effect(1, 160);
+    held_until_confirmed(|kube, watch| relisted(kube, watch, &[]));
+    // Somebody has made another one of its name, which the kubelet refuses.
+    let KubeObject::Pod(mut again) = pod(&own, 10) else { unreachable!("a pod") };
+    again.metadata.uid = "another".to_owned();
+    again.status = serde_json::from_value(json!({"phase": "Failed", "reason": "OutOfnvidia.com/gpu"})).unwrap();
+    held_until_confirmed(|kube, watch| relisted(kube, watch, &[KubeObject::Pod(again)]));
+
+    // What had ended by its kubelet's word before holds nothing.
+    let running = known(Some((RunStage::Running, &[])));
+    let (mut kube, watches, _) = listed(running, &[job(&own, 9, false), ended_pod(&own, 9)]);
+    relisted(&mut kube, watches[&Resource::Pods], &[]);
+    let reports = kube.take_reports();
+    assert!(reports.iter().all(|report| !matches!(report, KubeReport::Unproven { .. })), "{reports:?}");
+}
+
+/// An attempt whose pod is gone is held until an operator confirms that it has ended. `goes`: how the machine learns that it is gone.
+fn held_until_confirmed(goes: impl FnOnce(&mut KubeMachine, KubeCallId)) {
     let own = effect(1, 160);
     let stopping = RunStage::Stopping { from: StoppedFrom::Running };
     let (mut kube, watches, _) = listed(known(Some((RunStage::Running, &[]))), &[job(&own, 9, false), pod(&own, 9)]);
     kube.take_reports();
-    let gone = WatchChange::Deleted(Box::new(pod(&own, 20)));
-    kube.handle_watch(WatchEvent { watch: watches[&Resource::Pods], change: gone }, NOW);
+    goes(&mut kube, watches[&Resource::Pods]);
     let reports = kube.take_reports();
     let unproven = |report: &KubeReport| matches!(report, KubeReport::Unproven { worker, instance } if worker.worker == 0 && instance.as_deref() == Some("i-1"));
     assert!(reports.iter().any(unproven), "an operator has to know: {reports:?}");

@@ -59,6 +59,27 @@ fn watches_that_deliver_again_are_not_said_to_fail() {
     }
 }
 
+/// A proxy in between, or an API server that is ended, may ask for any pause.
+#[test]
+fn no_call_and_no_watch_waits_longer_than_two_minutes_because_it_was_asked_to() {
+    let year = Some(Span::secs(31_536_000));
+    let error = KubeError::of_status(503, "ServiceUnavailable", "later").with_retry_after(year);
+    let (soon, later) = (NOW + Span::secs(119), NOW + Span::mins(2));
+    let (mut kube, id, _) = creating();
+    kube.handle_response(id, KubeResponse::Refused(error.clone()), NOW);
+    let creates = |calls: &[(KubeCallId, KubeCall)]| {
+        calls.iter().any(|(_, call)| matches!(call, KubeCall::Create { resource: Resource::Pods, .. }))
+    };
+    assert!(!creates(&kube.poll(soon)), "so long it is believed");
+    assert!(creates(&kube.poll(later)));
+
+    let (mut kube, watches) = watching(&node(5, json!({})));
+    let change = WatchChange::Failed(error);
+    kube.handle_watch(WatchEvent { watch: watches[&Resource::Pods], change }, NOW);
+    let opened = |kube: &mut KubeMachine, now: Timestamp| kube.poll(now).into_iter().filter_map(watch_of).count();
+    assert_eq!((opened(&mut kube, soon), opened(&mut kube, later)), (0, 1));
+}
+
 #[test]
 fn what_is_denied_again_and_again_is_said_once_until_it_works() {
     let mut kube = listed(ClaimPhase::Leaving, node(5, json!({})));

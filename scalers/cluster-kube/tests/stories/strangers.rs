@@ -1,7 +1,7 @@
-//! Pods that say they are of a gang and are not: those that somebody else made in another namespace, and those of an incarnation of the journal that
-//! nobody knows any more.
+//! Pods that say they are of a gang and are not: those that somebody else made in another namespace, copies of a worker's pod, and those of an
+//! incarnation of the journal that nobody knows any more.
 
-use super::{NOW, node, page, request, run, run_view, view};
+use super::{NOW, answer, lets_go, node, page, request, run, run_view, view};
 use forebay_cluster_kube::view::ClaimPhase;
 use forebay_cluster_kube::{
     EngineView, GangStart, KubeCall, KubeCallId, KubeMachine, KubeObject, KubeReport, KubeResponse, KubeSettings,
@@ -80,10 +80,161 @@ fn completed(reports: &[KubeReport]) -> bool {
     reports.iter().any(|report| matches!(report, KubeReport::Event(Event::RunCompleted { .. })))
 }
 
+/// A journal in its first incarnation.
+fn first() -> JournalIdentity {
+    JournalIdentity { id: JournalId { uuid: 7, incarnation: 0 }, ..JournalIdentity::default() }
+}
+
+/// What somebody has made of the YAML of a worker's pod: labels, annotations, finalizer and node came along, name and uid are its own.
+fn copied(name: &str, version: u64, status: &Value) -> KubeObject {
+    let KubeObject::Pod(mut pod) = pod(&effect(0, 7), "jobs", version, "Running") else { panic!("a pod") };
+    pod.metadata.name = name.to_owned();
+    pod.metadata.uid = format!("copy-{name}");
+    pod.status = serde_json::from_value(status.clone()).unwrap();
+    KubeObject::Pod(pod)
+}
+
+/// The name that the worker's pod has.
+fn given() -> String {
+    request(JOURNAL, &effect(0, 7)).pod_name(0)
+}
+
+fn state(phase: &str, state: Value) -> Value {
+    json!({"phase": phase, "containerStatuses": [{"name": "worker", "state": state}]})
+}
+
+/// The kubelet has no room for a copy beside the pod that it was made of.
+fn no_room() -> Value {
+    json!({"phase": "Failed", "reason": "OutOfnvidia.com/gpu", "message": "requested 1, used 1"})
+}
+
+fn events(reports: &[KubeReport]) -> Vec<&Event> {
+    reports.iter().filter_map(|report| if let KubeReport::Event(event) = report { Some(event) } else { None }).collect()
+}
+
+#[test]
+fn a_copy_of_a_workers_pod_is_not_that_worker_whenever_it_is_seen() {
+    let own = effect(0, 7);
+    // The last one ends as the worker's pod does.
+    for name in [format!("{}-copy", given()), "copy".to_owned(), format!("debug-{}", given())] {
+        for copy_first in [true, false] {
+            let (real, copy) = (pod(&own, "jobs", 9, "Running"), copied(&name, 8, &no_room()));
+            let pods = if copy_first { [copy, real] } else { [real, copy] };
+            let (mut kube, watch) = listed(first(), running(), &pods);
+            kube.poll(NOW);
+            // Made once more under that name, it runs, completes and goes.
+            seen(&mut kube, watch, copied(&name, 12, &state("Running", json!({"running": {}}))));
+            seen(&mut kube, watch, copied(&name, 13, &state("Succeeded", json!({"terminated": {"exitCode": 0}}))));
+            let gone = copied(&name, 14, &state("Succeeded", json!({"terminated": {"exitCode": 0}})));
+            kube.handle_watch(WatchEvent { watch, change: WatchChange::Deleted(Box::new(gone)) }, NOW);
+            kube.poll(NOW);
+            let reports = kube.take_reports();
+            let refused = reports.iter().any(|report| matches!(report, KubeReport::Refused { .. }));
+            assert!(events(&reports).is_empty() && !refused, "{name}: {reports:?}");
+            seen(&mut kube, watch, pod(&own, "jobs", 15, "Succeeded"));
+            assert!(completed(&kube.take_reports()), "{name}: the pod itself is still watched");
+        }
+    }
+}
+
+/// Somebody deletes the pod of a worker by force while its kubelet is cut off, and makes it again from its YAML.
+#[test]
+fn a_pod_that_was_made_again_under_its_name_proves_nothing_and_goes_with_its_attempt() {
+    let own = effect(0, 7);
+    let seen_node = node(5, json!({}));
+    for expired in [false, true] {
+        let (mut kube, watch) = listed(first(), running(), &[pod(&own, "jobs", 9, "Running")]);
+        let again = copied(&given(), 21, &no_room());
+        if expired {
+            kube.handle_watch(WatchEvent { watch, change: WatchChange::Expired }, NOW);
+            let calls = kube.poll(NOW);
+            let list = calls.iter().find(|(_, call)| matches!(call, KubeCall::List { .. })).expect("a list").0;
+            let (objects, resource_version) = (vec![again], "30".to_owned());
+            kube.handle_response(list, KubeResponse::Page { objects, continue_token: None, resource_version }, NOW);
+        } else {
+            let gone = WatchChange::Deleted(Box::new(pod(&own, "jobs", 20, "Running")));
+            kube.handle_watch(WatchEvent { watch, change: gone }, NOW);
+            kube.handle_watch(WatchEvent { watch, change: WatchChange::Applied(Box::new(again)) }, NOW);
+        }
+        answer(&mut kube, &seen_node);
+        let reports = kube.take_reports();
+        assert!(events(&reports).is_empty(), "what was there may compute: {reports:?}");
+        assert!(reports.iter().any(|report| matches!(report, KubeReport::Unproven { .. })), "{reports:?}");
+
+        let mut confirmed = running();
+        confirmed.runs.insert(run(), run_view(BTreeSet::from([0])));
+        kube.handle_state(confirmed);
+        answer(&mut kube, &seen_node);
+        let reports = kube.take_reports();
+        assert!(matches!(&events(&reports)[..], [Event::RunFailed { .. }]), "{reports:?}");
+        // Its attempt is over: what is left of it goes.
+        kube.handle_state(view(ClaimPhase::Ready));
+        kube.poll(NOW);
+        assert!(lets_go(&mut kube, NOW), "{expired}");
+    }
+}
+
+#[test]
+fn a_copy_is_told_left_alone_and_let_go_when_somebody_deletes_it() {
+    let runs = state("Running", json!({"running": {}}));
+    let (mut kube, watch) = listed(first(), view(ClaimPhase::Ready), &[]);
+    kube.take_reports();
+    let applied = |kube: &mut KubeMachine, pod: KubeObject| {
+        kube.handle_watch(WatchEvent { watch, change: WatchChange::Applied(Box::new(pod)) }, NOW);
+        kube.poll(NOW)
+    };
+    // The attempt that it names is over, and the pods of such an attempt are deleted.
+    let calls = applied(&mut kube, copied("copy", 12, &runs));
+    assert!(calls.is_empty(), "{calls:?}");
+    let reports = kube.take_reports();
+    let [KubeReport::Failing { operation, error }] = &reports[..] else { panic!("{reports:?}") };
+    for part in ["jobs/copy", "job-1/1/0", "delete it"] {
+        assert!(error.message.contains(part), "no `{part}` in {error}");
+    }
+    // Our finalizer came along, and nobody waits for its outcome.
+    let KubeObject::Pod(mut deleted) = copied("copy", 13, &runs) else { panic!("a pod") };
+    deleted.metadata.deletion_timestamp = Some("2026-11-24T11:00:00Z".into());
+    let calls = applied(&mut kube, KubeObject::Pod(deleted.clone()));
+    let [(_, KubeCall::Merge { resource: Resource::Pods, name, body, .. })] = &calls[..] else { panic!("{calls:?}") };
+    let expected = json!({"uid": "copy-copy", "resourceVersion": "13", "finalizers": []});
+    assert_eq!((name.as_str(), &body["metadata"]), ("copy", &expected));
+    deleted.metadata.resource_version = "14".to_owned();
+    let gone = WatchChange::Deleted(Box::new(KubeObject::Pod(deleted)));
+    kube.handle_watch(WatchEvent { watch, change: gone }, NOW);
+    assert_eq!(kube.take_reports(), [KubeReport::Recovered { operation: *operation }]);
+}
+
+#[test]
+fn a_node_is_drained_by_the_life_of_a_worker_and_not_of_its_copy() {
+    let own = effect(0, 7);
+    let pods = [pod(&own, "jobs", 9, "Running"), copied("copy", 10, &no_room())];
+    let (mut kube, _) = listed(first(), running(), &pods);
+    kube.drain("i-1");
+    let cordon = kube.poll(NOW).into_iter().find(|(_, call)| matches!(call, KubeCall::Apply { .. })).expect("a cordon");
+    kube.handle_response(cordon.0, KubeResponse::Object(Box::new(node(11, json!({"unschedulable": true})))), NOW);
+    let runs = copied("copy", 12, &state("Running", json!({"running": {}})));
+    let worker = format!("jobs/{}", given());
+    for (look, copy, kept_by, evicted) in [
+        (1, pods[1].clone(), vec![worker.clone()], vec![]),
+        // As a pod of others, a copy that runs is asked to go.
+        (2, runs, vec![worker.clone(), "jobs/copy".to_owned()], vec!["copy".to_owned()]),
+    ] {
+        let at = NOW + Span::secs(10 * look);
+        let list = kube.poll(at).into_iter().find(|(_, call)| matches!(call, KubeCall::List { .. })).expect("a list");
+        kube.take_reports();
+        kube.handle_response(list.0, page(vec![pods[0].clone(), copy]), at);
+        let blocked = KubeReport::DrainBlocked { instance: "i-1".into(), pods: kept_by };
+        assert_eq!(kube.take_reports(), [blocked], "{look}");
+        let eviction = |(_, call)| if let KubeCall::Evict { pod, .. } = call { Some(pod) } else { None };
+        let evictions: Vec<String> = kube.poll(at).into_iter().filter_map(eviction).collect();
+        assert_eq!(evictions, evicted, "{look}");
+    }
+}
+
 #[test]
 fn a_pod_with_a_workers_labels_in_another_namespace_is_not_that_worker() {
     let own = effect(0, 7);
-    let first = JournalIdentity { id: JournalId { uuid: 7, incarnation: 0 }, ..JournalIdentity::default() };
+    let first = first();
     // Known before a restart or not, seen first or last.
     for forged_first in [false, true] {
         let real = pod(&own, "jobs", 9, "Running");
@@ -171,7 +322,7 @@ fn a_lost_pod_that_is_deleted_goes_when_it_has_ended() {
 /// The folder was replaced by an older copy of itself: the pod carries an id that this process might give out, and the list came before anything was started.
 #[test]
 fn a_pod_that_the_journal_does_not_know_at_a_start_is_lost_as_well() {
-    let first = JournalIdentity { id: JournalId { uuid: 7, incarnation: 0 }, ..JournalIdentity::default() };
+    let first = first();
     let told =
         |reports: &[KubeReport]| reports.iter().filter(|report| matches!(report, KubeReport::Lost { .. })).count();
     for (position, expected) in [(49, 0), (50, 1), (90, 1)] {

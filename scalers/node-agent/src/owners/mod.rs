@@ -14,6 +14,7 @@ mod environment;
 mod pods;
 
 pub(crate) use pods::PodName;
+pub use pods::{NAMESPACE_FILE, POD_FILE, WORKER_FILE, WORKER_VOLUME};
 
 use crate::worker::WorkerName;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,4 @@
-//! The workers of the node's pods, by the files that the kubelet writes into a downward-API volume by the name of `forebay-worker`:
-//! `worker` has the pod's annotation `forebay.dev/worker`; `namespace` and `pod` have the pod's own names, for sources that know a GPU's
-//! user by these.
+//! The workers of the node's pods, by the files that the kubelet writes into a downward-API volume by the name of [`WORKER_VOLUME`].
 //!
 //! Never: asks an API server, or follows a name that is not a pod's UID.
 
@@ -9,7 +7,17 @@ use super::{PresentWorkers, read_text};
 use crate::worker::{MOST_NAME, WorkerName};
 use std::path::{Path, PathBuf};
 
-const VOLUME: &str = "volumes/kubernetes.io~downward-api/forebay-worker";
+/// The downward-API volume by which a pod says which worker it is. Whoever makes the pods of gangs gives them these files.
+pub const WORKER_VOLUME: &str = "forebay-worker";
+/// Its file with the pod's annotation `forebay.dev/worker`.
+pub const WORKER_FILE: &str = "worker";
+/// Its file with the namespace of the pod, for sources that know a GPU's user by namespace and name.
+pub const NAMESPACE_FILE: &str = "namespace";
+/// Its file with the name of the pod, for the same.
+pub const POD_FILE: &str = "pod";
+
+/// Where the kubelet keeps the volumes of that kind, in the folder of a pod.
+const VOLUMES: &str = "volumes/kubernetes.io~downward-api";
 /// A kubelet has 110 pods by default, and folders of those that are over for a while.
 const MOST_PODS: usize = 4096;
 /// The longest name of a namespace or a pod in Kubernetes.
@@ -43,12 +51,12 @@ pub(super) fn present(kubelet: &Path) -> PresentWorkers {
 }
 
 fn volume(kubelet: &Path, uid: &str) -> PathBuf {
-    kubelet.join("pods").join(uid).join(VOLUME)
+    kubelet.join("pods").join(uid).join(VOLUMES).join(WORKER_VOLUME)
 }
 
 fn worker_in(volume: &Path) -> Option<WorkerName> {
     // A line end is added by those who write the file by hand.
-    read_text(&volume.join("worker"), MOST_NAME as u64 + 2)?.trim_end_matches(['\r', '\n']).parse().ok()
+    read_text(&volume.join(WORKER_FILE), MOST_NAME as u64 + 2)?.trim_end_matches(['\r', '\n']).parse().ok()
 }
 
 fn pod_in(volume: &Path) -> Option<PodName> {
@@ -58,5 +66,5 @@ fn pod_in(volume: &Path) -> Option<PodName> {
         let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.');
         (!text.is_empty() && text.bytes().all(fits)).then(|| text.to_owned())
     };
-    Some(PodName { namespace: read("namespace")?, name: read("pod")? })
+    Some(PodName { namespace: read(NAMESPACE_FILE)?, name: read(POD_FILE)? })
 }

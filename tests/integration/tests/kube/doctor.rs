@@ -2,6 +2,7 @@
 
 use super::stand::{KUBECONFIG, Stand, StandOptions};
 use forebay_integration::run;
+use serde_json::{Value, json};
 
 const POLICY: &str = "apiVersion: forebay/v1\nkind: Policy\nmetadata: {name: d}\nlimits: {nodes: 3}\nqueues: {a: {pools: [p]}}\n\
                       pools: {p: {instanceTypes: [g5.xlarge]}}\n";
@@ -15,6 +16,19 @@ fn what_gangs_need_of_a_cluster_is_tried_and_nothing_changed() {
         let mut output = output;
         forebay_integration::Said::from(output.env("TEST_KEY", "test").output().expect("it runs"))
     };
+    // The claim of the template: not there, then waiting for what never comes, then bound.
+    let said = doctor();
+    assert!(said.code == 6 && said.out.contains("there is no claim `datasets` in the namespace"), "{said:?}");
+    let class = "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: gp3}\nprovisioner: example.com/none\n\
+                 volumeBindingMode: WaitForFirstConsumer\n";
+    let claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: datasets, namespace: research}\n\
+                 spec: {storageClassName: gp3, accessModes: [ReadOnlyMany], resources: {requests: {storage: 1Gi}}}\n";
+    stand.kubernetes.apply(&format!("{class}---\n{claim}")).expect("a claim");
+    let said = doctor();
+    assert!(said.code == 6 && said.out.contains("`datasets` waits for its first consumer"), "{said:?}");
+    assert!(said.out.contains("volumeBindingMode: Immediate"), "{said:?}");
+    let bound = ["patch", "pvc", "datasets", "-n", "research", "--subresource=status", "--type=merge", "-p"];
+    stand.kubectl(&[&bound[..], &[r#"{"status": {"phase": "Bound"}}"#]].concat());
     let said = doctor();
     assert_eq!(said.code, 0, "{said:?}");
     for part in [
@@ -22,11 +36,25 @@ fn what_gangs_need_of_a_cluster_is_tried_and_nothing_changed() {
         "rights in research",
         "namespace research",
         "takes a pod of it in research (a dry run)",
+        "bound: `datasets`",
         "device plugin",
     ] {
         assert!(said.out.contains(part), "no `{part}` in {}", said.out);
     }
     assert_eq!(stand.pods().len(), 0);
+
+    // An older chart has no right to look, which gangs do not need.
+    let role = ["get", "role", "forebay-system-forebay", "-n", "research", "-o", "json"];
+    let mut without: Value = serde_json::from_str(&stand.kubectl(&role)).expect("JSON");
+    let rules = without["rules"].as_array_mut().expect("rules");
+    rules.retain(|rule| rule["resources"][0] != "persistentvolumeclaims");
+    without["metadata"] = json!({"name": "forebay-system-forebay", "namespace": "research"});
+    stand.kubernetes.kubectl(&["replace", "-f", "-"], &without.to_string()).expect("replaced");
+    let account = "--as=system:serviceaccount:forebay-system:forebay";
+    let may = ["auth", "can-i", "get", "persistentvolumeclaims", "-n", "research", account];
+    stand.kubernetes.wait_until(&may, |text| text.contains("no")).expect("it counts");
+    let said = doctor();
+    assert!(said.code == 0 && said.out.contains("not allowed to look"), "{said:?}");
 
     // Pods of the template are not taken any more: in the API server's words.
     let enforce = "pod-security.kubernetes.io/enforce=restricted";
@@ -84,6 +112,16 @@ fn a_configuration_that_cannot_be_is_told_with_its_remedy() {
             format!("{ec2}{kube}"),
             "name: train\nqueues: [a]\npod: {spec: {nodeName: n, containers: [{name: w}]}}\n",
             "nodeName",
+        ),
+        (
+            format!("{ec2}{kube}"),
+            "name: train\nqueues: [a]\npod: {spec: {containers: [{name: w}, {name: s, resources: {requests: {cpu: 2}}}]}}\n",
+            "leave `cpu` out",
+        ),
+        (
+            format!("{ec2}{kube}"),
+            "name: train\nqueues: [a]\npod: {spec: {containers: [{name: w}], volumes: [{name: v, ephemeral: {}}]}}\n",
+            "pod.spec.volumes[0].ephemeral",
         ),
     ];
     for (config, template, part) in cases {

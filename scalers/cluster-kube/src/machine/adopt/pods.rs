@@ -1,7 +1,7 @@
 //! Pods of adopted objects as they were last seen: which run, and which of them are proven to have ended.
 //!
-//! They have no finalizer of ours. One that went while no watch looked on is taken for ended, as its object's controller takes it; one that a watch
-//! saw go without its kubelet's word is held until its node is gone or has booted anew.
+//! They have no finalizer of ours. One that went before this process knew of it is taken for ended, as its object's controller takes it. One that was
+//! known and is gone without its kubelet's word is held until its node is gone or has booted anew, whether a watch saw it go or a list does not have it.
 
 use crate::machine::agenda::PodKey;
 use crate::machine::life::{Death, death_by_kubelet, has_ended, has_started, is_preparing, waits_for};
@@ -53,21 +53,18 @@ impl KubeMachine {
         let ours = pod.metadata.label(LABEL_JOURNAL) == Some(self.journal.as_str());
         let Some(run) = run_of(&pod.metadata).filter(|_| ours) else { return };
         let key = PodKey::of(&pod.metadata);
-        let node = pod.spec.node_name.as_ref().and_then(|name| self.nodes.get(name));
-        let seen = node.and_then(|node| {
-            let (instance, boot) = (node.instance()?.to_owned(), node.status.node_info.boot_id.clone());
-            Some(Ghost { instance, boot })
-        });
-        let pods = self.adoptions.pods.entry(run.job).or_default();
+        let seen = self.place_of(&pod);
         let (mut at, mut confirmed_dead) = (None, false);
-        if let Some(known) = pods.remove(&key) {
-            let same = known.pod.metadata.uid == pod.metadata.uid;
-            if same && known.pod.metadata.version() >= pod.metadata.version() {
-                pods.insert(key, known);
+        if let Some(known) = self.adoptions.pods.get(&run.job).and_then(|pods| pods.get(&key)) {
+            if known.pod.metadata.version() >= pod.metadata.version() {
                 return;
             }
-            confirmed_dead = same && known.confirmed_dead;
-            at = known.at.filter(|_| same);
+            if known.pod.metadata.uid == pod.metadata.uid {
+                (at, confirmed_dead) = (known.at.clone(), known.confirmed_dead);
+            } else {
+                // Its name is another pod's now, so it is gone.
+                self.adopted_pod_gone(run.job, &key);
+            }
         }
         let at = at.or(seen);
         // An operator may have confirmed it before it was seen.
@@ -76,6 +73,12 @@ impl KubeMachine {
         let known = AdoptedPod { pod, attempt: run.attempt, at, confirmed_dead };
         self.adoptions.pods.entry(run.job).or_default().insert(key, known);
         self.job_changed(run.job);
+    }
+
+    /// Where a pod is bound, as far as its node is known.
+    fn place_of(&self, pod: &KubePod) -> Option<Ghost> {
+        let node = self.nodes.get(pod.spec.node_name.as_ref()?)?;
+        Some(Ghost { instance: node.instance()?.to_owned(), boot: node.status.node_info.boot_id.clone() })
     }
 
     /// Whether an operator has confirmed that all workers of a job on an instance are dead.
@@ -87,41 +90,55 @@ impl KubeMachine {
     /// A watch says that a pod is gone; this is its last state.
     pub(in crate::machine) fn forget_adopted_pod(&mut self, key: &PodKey, last: KubePod) {
         let Some(run) = run_of(&last.metadata) else { return };
+        let uid = last.metadata.uid.clone();
         self.see_adopted_pod(last);
-        let Some(pods) = self.adoptions.pods.get_mut(&run.job) else { return };
+        let known = self.adoptions.pods.get(&run.job).and_then(|pods| pods.get(key));
+        if known.is_some_and(|known| known.pod.metadata.uid == uid) {
+            self.adopted_pod_gone(run.job, key);
+        }
+    }
+
+    /// A pod does not exist any more. If its kubelet has not said that it has ended, it may run.
+    fn adopted_pod_gone(&mut self, job: JobId, key: &PodKey) {
+        let Some(pods) = self.adoptions.pods.get_mut(&job) else { return };
         let Some(gone) = pods.remove(key) else { return };
         if pods.is_empty() {
-            self.adoptions.pods.remove(&run.job);
+            self.adoptions.pods.remove(&job);
         }
-        self.job_changed(run.job);
+        self.job_changed(job);
         let bound = gone.pod.spec.node_name.is_some();
         let ended = gone.confirmed_dead || death_by_kubelet(&gone.pod).is_some();
-        let Some(ghost) = gone.at.filter(|_| bound && !ended) else { return };
-        let known = self.adopted_of(run.job);
+        // Its node may have become known since it was seen.
+        let at = gone.at.or_else(|| self.place_of(&gone.pod));
+        let Some(ghost) = at.filter(|_| bound && !ended) else { return };
+        let known = self.adopted_of(job);
         // Where the job is over nothing waits for it any more.
-        if known.is_none_or(|known| !known.open || known.object.namespace != key.namespace) {
+        if known.is_none_or(|known| !known.open || known.object.namespace != key.namespace)
+            || self.is_confirmed_dead_on(job, &ghost.instance)
+        {
             return;
         }
         let alive = known.and_then(|known| known.run.as_ref());
         let workers: Vec<u32> = alive.map_or(Vec::new(), |alive| alive.workers_on(&ghost.instance).collect());
-        let run = RunId { attempt: alive.map_or(run.attempt, |alive| alive.attempt), ..run };
+        let run = RunId { job, attempt: alive.map_or(gone.attempt, |alive| alive.attempt) };
         for worker in workers {
             let (worker, instance) = (WorkerId { run, worker }, Some(ghost.instance.clone()));
             self.reports.push(KubeReport::Unproven { worker, instance });
         }
-        self.adoptions.ghosts.entry(run.job).or_default().push(ghost);
+        self.adoptions.ghosts.entry(job).or_default().push(ghost);
     }
 
-    /// Pods that are not in a list any more.
+    /// Pods that are not in a list any more. What became of them meanwhile no watch has said.
     pub(in crate::machine) fn forget_unlisted(&mut self, listed: &BTreeSet<PodKey>, version: u64) {
-        let mut fewer = Vec::new();
-        for (job, pods) in &mut self.adoptions.pods {
-            let before = pods.len();
-            pods.retain(|key, known| listed.contains(key) || known.pod.metadata.version() > version);
-            fewer.extend((pods.len() < before).then_some(*job));
+        let mut gone: Vec<(JobId, PodKey)> = Vec::new();
+        for (job, pods) in &self.adoptions.pods {
+            let missing =
+                pods.iter().filter(|(key, known)| !listed.contains(key) && known.pod.metadata.version() <= version);
+            gone.extend(missing.map(|(key, _)| (*job, key.clone())));
         }
-        self.adoptions.pods.retain(|_, pods| !pods.is_empty());
-        fewer.into_iter().for_each(|job| self.job_changed(job));
+        for (job, key) in gone {
+            self.adopted_pod_gone(job, &key);
+        }
     }
 
     /// Whether nothing of an object's job runs, of any attempt.
