@@ -201,7 +201,7 @@ fn a_copy_is_told_left_alone_and_let_go_when_somebody_deletes_it() {
     deleted.metadata.resource_version = "14".to_owned();
     let gone = WatchChange::Deleted(Box::new(KubeObject::Pod(deleted)));
     kube.handle_watch(WatchEvent { watch, change: gone }, NOW);
-    assert_eq!(kube.take_reports(), [KubeReport::Recovered { operation: *operation }]);
+    assert_eq!(kube.take_reports(), [KubeReport::Recovered { operation }]);
 }
 
 #[test]
