@@ -4,15 +4,16 @@
 //! ```text
 //! refused   exit code 2, no byte changed, and in the words: the file, what is wrong with it, the way out
 //! started   each subject that was answered has the job that it was answered with -> the same job sent again is no other one
-//!           -> new jobs have new numbers -> asked to end -> no status is lost, changed or there twice
+//!           -> new jobs have new numbers -> asked to end -> no status is lost, changed or there twice -> rejected events are there as they
+//!           were -> no sink's cursor went back or ahead
 //! ```
 //!
 //! Never: takes the word of the journal for what was in it.
 
-use super::folder::{HurtFolder, event, ids, post};
+use super::folder::{HurtFolder, cursors, event, ids, post};
 use super::started::{Refusal, Started};
 use forebay_integration::folders::contents;
-use forebay_integration::{run, send};
+use forebay_integration::{run, segments, send};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -44,7 +45,7 @@ struct Expected {
 const COMMANDS: &[&str] = &["`forebay journal verify` lists", "`forebay journal restore`", "add `--accept-loss "];
 
 /// By the beginning of a file's name.
-const EXPECTED: [Expected; 5] = [
+const EXPECTED: [Expected; 6] = [
     Expected {
         of: "journal.sqlite",
         files: &["journal.sqlite"],
@@ -53,6 +54,7 @@ const EXPECTED: [Expected; 5] = [
             "is not there",
             "there is no journal.sqlite",
             "was cut, or is not the one of this database",
+            "was cut, or is an older copy",
         ],
         way_out: COMMANDS,
     },
@@ -66,6 +68,15 @@ const EXPECTED: [Expected; 5] = [
     Expected {
         of: "status",
         files: &["status"],
+        damage: &["ends at number ", "has nothing", ": line "],
+        way_out: &[
+            "add `--accept-loss ",
+            "restore the file from a backup, or move it away: the next start says what that loses",
+        ],
+    },
+    Expected {
+        of: "rejected",
+        files: &["rejected"],
         damage: &["ends at number ", "has nothing", ": line "],
         way_out: &[
             "add `--accept-loss ",
@@ -142,6 +153,19 @@ impl HurtFolder {
         }
         let told = |job: &str| statuses.values().any(|line| line.contains(&format!("\"job\":\"{job}\"")));
         assert!(new.values().all(|job| told(job)), "{case}: a new job has no status");
+        self.has_what_was_sent(hurt, case);
+    }
+
+    /// Rejected events are there byte for byte, and no sink would leave out what it was not sent, or be sent again what it has acknowledged.
+    fn has_what_was_sent(&self, hurt: &Path, case: &str) {
+        let rejected = segments::lines(&hurt.join("rejected"));
+        let (found, known) = (rejected.len(), self.rejected.len());
+        assert!(rejected == self.rejected, "{case}: {found} rejected events of {known}, or others");
+        let come = cursors(hurt);
+        for (sink, known) in &self.cursors {
+            let at = come.get(sink).copied().unwrap_or(0);
+            assert!(known.contains(&at), "{case}: {sink} is at {at}, and had come to {known:?}");
+        }
     }
 }
 

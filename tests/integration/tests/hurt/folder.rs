@@ -2,10 +2,12 @@
 //!
 //! ```text
 //! 60 jobs, of 5.5 MiB together -> the log is moved into the database -> 10 more -> kill -9, or asked to end and waited for
+//! beside them: 12 messages of a queue that are no events, each rejected; what became of all goes to two queues, whose cursors move
 //! ```
 //!
 //! Never: asks the journal what should be in it.
 
+use super::queue::{KEYS, LoopbackQueues};
 use super::started::Started;
 use forebay::driver::{Consent, Running, Settings, start};
 use forebay::journal::ArchiveQuery;
@@ -14,6 +16,7 @@ use forebay_sim::market::Market;
 use forebay_sim::world::WorldOptions;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -27,6 +30,15 @@ const ARGUMENT: usize = 100;
 
 /// Jobs that come when the log has been moved: they are in the log alone where the controller is killed.
 const LATER: usize = 10;
+
+/// Messages of the queue that are no events.
+const REJECTED: usize = 12;
+
+/// So long is each of them: together they are some pages of a file.
+const REJECTED_BYTES: usize = 1_000;
+
+/// The configuration that names the queues, in the folder around the data. Whoever starts again needs none of them.
+const CONFIG: &str = "queues.yaml";
 
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -46,6 +58,10 @@ pub struct HurtFolder {
     pub jobs: BTreeMap<String, String>,
     /// The lines of its statuses, by their ids.
     pub statuses: BTreeMap<String, String>,
+    /// The lines of its rejected events.
+    pub rejected: Vec<String>,
+    /// How far each sink has come by the journal: at least what it was seen to have acknowledged, at most what was there at the end.
+    pub cursors: BTreeMap<String, RangeInclusive<u64>>,
 }
 
 /// A job that is not over for as long as the attacks last.
@@ -92,7 +108,10 @@ pub fn post(url: &str, events: &[Value]) -> BTreeMap<String, String> {
 pub fn acknowledged(jobs: usize, how: End) -> HurtFolder {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");
-    let started = Started::on(&data).unwrap_or_else(|refusal| panic!("{}", refusal.said));
+    let queues = LoopbackQueues::with((0..REJECTED).map(|n| format!("no event {n} {}", "x".repeat(REJECTED_BYTES))));
+    std::fs::write(folder.path().join(CONFIG), queues.config()).expect("writes");
+    let started = Started::with(&data, &["--config", CONFIG], &KEYS);
+    let started = started.unwrap_or_else(|refusal| panic!("{}", refusal.said));
     let large: Vec<Value> = (0..jobs).map(|n| heavy(&format!("job-{n}"), BYTES / jobs)).collect();
     let mut answered = post(&started.url, &large);
     let size = |name: &str| std::fs::metadata(data.join(name)).map_or(0, |file| file.len());
@@ -104,6 +123,7 @@ pub fn acknowledged(jobs: usize, how: End) -> HurtFolder {
     let later: Vec<Value> = (0..LATER).map(|n| event(&format!("later-{n}"))).collect();
     answered.extend(post(&started.url, &later));
     each_has_a_status(&data, answered.len());
+    let sent = sent(&started.url, &data);
     match how {
         End::Killed => {
             started.kill();
@@ -114,8 +134,41 @@ pub fn acknowledged(jobs: usize, how: End) -> HurtFolder {
             assert_eq!(size("journal.sqlite-wal"), 0, "all of it is in the database");
         }
     }
-    let statuses = ids(&data);
-    HurtFolder { folder, acknowledged: answered.keys().cloned().collect(), jobs: answered, statuses }
+    let (statuses, rejected, come) = (ids(&data), segments::lines(&data.join("rejected")), cursors(&data));
+    assert_eq!(rejected.len(), REJECTED, "{rejected:?}");
+    let between = |(sink, least): (String, u64)| {
+        let most = come.get(&sink).copied().unwrap_or(0);
+        assert!(least <= most, "{sink} has acknowledged {least}, and the journal has {most}");
+        (sink, least..=most)
+    };
+    let cursors = sent.into_iter().map(between).collect();
+    HurtFolder { folder, acknowledged: answered.keys().cloned().collect(), jobs: answered, statuses, rejected, cursors }
+}
+
+/// Waits until all that the queue held is rejected and both sinks have acknowledged what there is: how far each has come, by the name that its
+/// cursor has in the journal.
+fn sent(url: &str, data: &Path) -> BTreeMap<String, u64> {
+    let statuses = ids(data).len() as u64;
+    let mut sent = BTreeMap::new();
+    until("both sinks have acknowledged what there is", PATIENCE, || {
+        let (_, text) = send(url, "GET", "/v1/sources", &[], b"");
+        let view: Value = serde_json::from_str(&text).map_err(|e| format!("{e} in {text}"))?;
+        for (direction, least) in [("status", statuses), ("rejected", REJECTED as u64)] {
+            let sink = view["sources"].as_array().into_iter().flatten().find(|one| one["direction"] == direction);
+            let come = sink.and_then(|one| Some((one["name"].as_str()?, one["acknowledged"].as_u64()?)));
+            let (name, at) = come.filter(|(_, at)| *at >= least).ok_or_else(|| text.clone())?;
+            sent.insert(format!("out:{direction}:{name}"), at);
+        }
+        Ok(())
+    });
+    sent
+}
+
+/// How far sinks have come, by the journal of a data folder. No byte of it is changed.
+pub fn cursors(data: &Path) -> BTreeMap<String, u64> {
+    let checked = forebay::journal::check(data).unwrap_or_else(|e| panic!("{}: {e}", data.display()));
+    let all = checked.journal.positions().iter();
+    all.filter(|(name, _)| name.starts_with("out:")).map(|(name, at)| (name.clone(), *at)).collect()
 }
 
 fn each_has_a_status(data: &Path, jobs: usize) {
@@ -212,6 +265,8 @@ impl HurtFolder {
             let before = self.statuses.get(&id).unwrap_or(&line);
             assert_eq!(*before, line, "{case}: {id} means two things");
         }
+        let rejected = segments::lines(&hurt.join("rejected"));
+        assert!(rejected.iter().all(|line| self.rejected.contains(line)), "{case}: a rejected event means two things");
         let verified = forebay::journal::verify(hurt).unwrap_or_else(|e| panic!("{case}: {e}"));
         assert!(verified.acts.iter().any(|act| act.kind == forebay::journal::ActKind::LossAccepted), "{case}");
         ended(opened(hurt, Consent::default()).unwrap_or_else(|e| panic!("{case}: the next start: {e}")));

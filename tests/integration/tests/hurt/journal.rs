@@ -1,4 +1,6 @@
 //! Damage of a controller's files: cut, bits flipped, pages zeroed, files removed. Never a start that loses without a word.
+//!
+//! Cursors of sinks have no file of their own: they are in the database and its log, and are changed there where they stand.
 
 use super::checker::Judged;
 use super::folder::{End, HurtFolder, acknowledged, cases, ended, opened};
@@ -101,7 +103,7 @@ fn each_file_that_is_removed_is_missed() {
             std::fs::remove_file(hurt.path().join(&name)).expect("removed");
             // Where nothing is lost nothing is refused: statuses that the journal still holds are written again, word for word.
             let Judged::Refused(said) = whole.judge(hurt.path(), &name, &name) else {
-                assert!(!name.starts_with("journal."), "{name} was not missed");
+                assert!(!name.starts_with("journal.") && !name.starts_with("rejected"), "{name} was not missed");
                 continue;
             };
             println!("{name}: {}", said.replace('\n', " "));
@@ -121,9 +123,48 @@ fn a_segment_that_is_emptied_is_missed_and_given_up_as_one_that_is_gone() {
         running.handle.submit(vec![cancel]).expect("it is taken");
         ended(running);
     }
-    let name = "status/00000000000000000001.jsonl";
-    std::fs::write(hurt.path().join(name), "").expect("emptied");
-    let Judged::Refused(said) = whole.judge(hurt.path(), name, name) else { panic!("it was not missed") };
-    assert!(said.contains("has nothing") && said.contains("--accept-loss"), "{said}");
-    whole.give_up(hurt.path(), &said, name);
+    for name in ["status/00000000000000000001.jsonl", "rejected/00000000000000000001.jsonl"] {
+        let hurt = copied(hurt.path());
+        std::fs::write(hurt.path().join(name), "").expect("emptied");
+        let Judged::Refused(said) = whole.judge(hurt.path(), name, name) else { panic!("{name} was not missed") };
+        assert!(said.contains("has nothing") && said.contains("--accept-loss"), "{said}");
+        whole.give_up(hurt.path(), &said, name);
+    }
+}
+
+/// Some of the places where a text stands in a file, from the first on.
+fn places(bytes: &[u8], text: &str) -> Vec<usize> {
+    let all = bytes.windows(text.len()).enumerate().filter(|(_, window)| *window == text.as_bytes());
+    let all: Vec<usize> = all.map(|(at, _)| at).collect();
+    let step = all.len().div_ceil(crate::many(3, 50)).max(1);
+    all.into_iter().step_by(step).collect()
+}
+
+/// Changes a byte of a file where the controller left off, and starts.
+fn changed(whole: &HurtFolder, name: &str, bytes: &[u8], at: usize) -> Judged {
+    let mut changed = bytes.to_vec();
+    changed[at] ^= 1;
+    let hurt = copied(&whole.data());
+    std::fs::write(hurt.path().join(name), changed).expect("changed");
+    whole.judge(hurt.path(), name, &format!("byte {at} of {name}"))
+}
+
+#[test]
+fn a_cursor_that_is_changed_or_taken_away_moves_no_sink_without_a_word() {
+    let mut refused = 0;
+    for how in [End::Killed, End::InOrder] {
+        let whole = acknowledged(JOBS, how);
+        for name in files(&whole.data()).into_iter().filter(|name| name.starts_with("journal.sqlite")) {
+            let bytes = std::fs::read(whole.data().join(&name)).expect("a file");
+            let each = |sink: &String| places(&bytes, sink).into_iter().map(|at| at + sink.len()).collect::<Vec<_>>();
+            let ends: Vec<usize> = whole.cursors.keys().flat_map(each).filter(|end| *end < bytes.len()).collect();
+            // The last letter of its name, so that it is another's, and the number behind that.
+            let all: Vec<Judged> =
+                ends.iter().flat_map(|end| [end - 1, *end]).map(|at| changed(&whole, &name, &bytes, at)).collect();
+            let seen = all.iter().filter(|judged| **judged != Judged::Whole).count();
+            println!("{name}: {} changes of cursors, {seen} refused", all.len());
+            refused += seen;
+        }
+    }
+    assert!(refused > 0, "no change was seen");
 }

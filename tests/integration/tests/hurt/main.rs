@@ -12,11 +12,13 @@ mod clock;
 mod folder;
 mod journal;
 mod nothing;
+mod queue;
 mod reads;
 mod restore;
 mod roles;
 mod routes;
 mod started;
+mod stepped;
 mod tenants;
 mod wire;
 

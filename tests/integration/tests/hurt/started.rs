@@ -32,10 +32,16 @@ pub struct Refusal {
 impl Started {
     /// Starts it on this folder.
     pub fn on(data: &Path) -> Result<Started, Refusal> {
+        Started::with(data, &[], &[])
+    }
+
+    /// The same with further arguments, whose relative paths begin at the folder around this one, and variables in its environment.
+    pub fn with(data: &Path, more: &[&str], variables: &[(&str, &str)]) -> Result<Started, Refusal> {
         let (folder, data) = (data.parent().expect("a folder around it"), data.display().to_string());
-        let args = ["run", "--data", data.as_str(), "--listen", "127.0.0.1:0"];
-        let spawned = forebay(folder, &args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
-        let mut child = spawned.expect("the binary starts");
+        let args = [&["run", "--data", data.as_str(), "--listen", "127.0.0.1:0"][..], more].concat();
+        let mut command = forebay(folder, &args);
+        command.envs(variables.iter().copied()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the binary starts");
         let stderr = BufReader::new(child.stderr.take().expect("stderr is a pipe"));
         let (to, lines) = channel();
         // Read as they come, so that it never waits for a full pipe.

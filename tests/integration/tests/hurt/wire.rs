@@ -170,6 +170,14 @@ fn memory_mib(server: &Server, what: &str) -> u64 {
     line.trim().trim_end_matches(" kB").trim().parse::<u64>().expect("a number") / 1024
 }
 
+/// The CPU time that a server has used since it started, in ticks of the system: mostly a hundred a second.
+pub fn cpu_ticks(server: &Server) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.pid())).expect("it runs");
+    let (_, fields) = stat.rsplit_once(") ").expect("the name in brackets");
+    // The first of these is the third of all; the 14th and the 15th are those of the program and of the system for it.
+    fields.split(' ').skip(11).take(2).map(|field| field.parse::<u64>().expect("a number")).sum()
+}
+
 /// For how long one `query` or one `batch` has held the engine's thread at most since the start, in seconds.
 pub fn longest_hold(metrics: &str, work: &str) -> f64 {
     let mark = format!("forebay_loop_longest_hold_seconds{{work=\"{work}\"}} ");
