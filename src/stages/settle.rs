@@ -189,28 +189,16 @@ fn due_job(engine: &mut Engine, id: JobId) {
         }
         Phase::Starting if job.must_end_by <= now => moves::stop(engine, id, StopCause::StartTimeout),
         Phase::Running if job.must_end_by <= now => moves::stop(engine, id, StopCause::MaxRun),
-        Phase::Running if never_leaves(&engine.state, id) => moves::stop(engine, id, leaves_for(&engine.state, id)),
+        Phase::Running if never_leaves(&engine.state, id) => moves::stop(engine, id, StopCause::NodeHung),
         _ => repeat(engine, EffectOf::Job(id)),
     }
 }
 
-/// Whether workers of an elastic gang were asked to leave so long ago that they have hung: it is stopped whole, and hangs as other runs do.
+/// Whether workers of an elastic gang were asked to leave so long ago that they have hung: it is stopped whole, and hangs as other runs do. That is for
+/// nobody: what is taken for another are the workers that were to leave, and the bounds of that are not those of the gang.
 fn never_leaves(state: &State, id: JobId) -> bool {
     let patience = state.lifecycle().hang_after;
     state.jobs[id].leaving.as_ref().is_some_and(|leaving| leaving.deadline + patience <= state.now)
-}
-
-/// For what workers of a gang were asked to leave: a job that is gone asks for nothing more.
-fn leaves_for(state: &State, id: JobId) -> StopCause {
-    let cause = state.jobs[id].leaving.as_ref().map_or(StopCause::NodeHung, |leaving| leaving.cause);
-    match cause {
-        StopCause::Preempted { by } | StopCause::QuotaReclaimed { by } | StopCause::Overran { by }
-            if state.jobs.get(by).is_none() =>
-        {
-            StopCause::NodeHung
-        }
-        cause => cause,
-    }
 }
 
 /// A claim that the cloud takes back, that is condemned, or that an operator drains and nothing is on.

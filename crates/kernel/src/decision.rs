@@ -306,7 +306,7 @@ pub enum StopCause {
     },
     /// Its deadline leaves no time for another reclaim: it waits again, for capacity that stays.
     Hurried,
-    /// Another run on its node hung, and the node is given up: it waits again.
+    /// Another run on its node hung, and the node is given up, or workers of its own that were to leave: it waits again.
     NodeHung,
     /// A service needs fewer replicas: it is completed.
     Scaled,

@@ -153,7 +153,7 @@ pub enum Reason {
         /// When it would end.
         eta: Timestamp,
     },
-    /// Another run on its node hung in its clean-up.
+    /// Another run on its node hung in its clean-up, or workers of its own did that were to leave.
     NodeHung,
     /// Its service needs fewer replicas.
     Scaled,
@@ -566,7 +566,7 @@ impl fmt::Display for Reason {
             Reason::DeadlineUnreachable { .. } => {
                 f.write_str("its deadline cannot be met any more: it runs on ordinary capacity")
             }
-            Reason::NodeHung => f.write_str("another run on its node hung, and the node is given up: it goes on elsewhere from what it has saved"),
+            Reason::NodeHung => f.write_str("another run on its node hung, or workers of its own that were to leave, and the node is given up: it goes on elsewhere from what it has saved"),
             Reason::Scaled => f.write_str("its service needs fewer replicas"),
             Reason::AwaitingNodes { .. } => f.write_str("nodes for it are being bought or are booting"),
             Reason::Ceiling { bound } => {

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::decision::{Decision, StopCause};
 use forebay_kernel::event::Event;
-use forebay_kernel::ids::{Attempt, JobId, PoolId, QuotaId, TierId};
+use forebay_kernel::ids::{Attempt, JobId, PoolId, QueueId, QuotaId, TierId};
 use forebay_kernel::job::{Gang, JobSpec};
 use forebay_kernel::journal::Batch;
 use forebay_kernel::policy::{Policy, PreemptWithin, QueueRule, Reclaim, Tier};
@@ -58,7 +58,19 @@ pub(super) struct Protection {
     backfill: BTreeMap<JobId, JobId>,
     /// How often each job has made way for shorter ones of its queue.
     made_way: BTreeMap<JobId, u32>,
+    /// What was booked after the last batch.
+    booked: BTreeMap<JobId, BookedShare>,
+    /// What of that this batch has unbooked. When in the batch is not known, so in favour of the engine it counts as if its queues still had it.
+    unbooked: Vec<BookedShare>,
     pub found: Vec<String>,
+}
+
+/// What a booked job holds of its queue's quota.
+#[derive(Clone, Copy, Debug)]
+struct BookedShare {
+    queue: QueueId,
+    pool: PoolId,
+    share: MilliGpu,
 }
 
 /// One that takes and one that is taken from, with what the policy says of them.
@@ -90,9 +102,19 @@ impl Protection {
                 self.runs.insert(*job, Run { turn_over: run.since + turn, ..run });
             }
         }
+        let unbooked = batch.decisions.iter().filter_map(|made| match made {
+            Decision::Unbook { job } if state.job(*job).is_some_and(|(row, _)| row.pool.is_none()) => {
+                self.booked.get(job).copied()
+            }
+            _ => None,
+        });
+        self.unbooked = unbooked.collect();
         for decision in &batch.decisions {
             self.decision(decision, state);
         }
+        let booked = open_jobs(state).filter(|job| job.phase == Phase::Booked);
+        let share = |job: &Job| Some((job.id, BookedShare { queue: job.queue, pool: job.pool?, share: job.share }));
+        self.booked = booked.filter_map(share).collect();
     }
 
     /// One decision, against the state after its batch.
@@ -126,7 +148,7 @@ impl Protection {
                 self.left_alone(job, state.now()).or_else(|| self.by_rank(&Pair::of(job, by, policy, state)?, state))
             }
             StopCause::QuotaReclaimed { by } => {
-                self.left_alone(job, state.now()).or_else(|| by_quota(&Pair::of(job, by, policy, state)?, state))
+                self.left_alone(job, state.now()).or_else(|| self.by_quota(&Pair::of(job, by, policy, state)?, state))
             }
             StopCause::Overran { by } => {
                 self.left_alone(job, state.now()).or_else(|| self.backfilled(&Pair::of(job, by, policy, state)?))
@@ -198,6 +220,28 @@ impl Protection {
         above.then(|| format!("its tier `{}` is above `{}`", low.name, high.name))
     }
 
+    /// By quota and by share: from another queue, as far as the taker's `reclaim` lets it, and only what is borrowed.
+    fn by_quota(&self, pair: &Pair<'_>, state: &State) -> Option<String> {
+        let lower = pair.low.priority < pair.high.priority;
+        let may = match pair.own.reclaim {
+            Reclaim::Any => true,
+            Reclaim::LowerTiers => lower,
+            Reclaim::Never => false,
+        };
+        if pair.in_one() || !may {
+            return Some(format!("`reclaim` is {:?}: {}", pair.own.reclaim, pair.describe(state)));
+        }
+        let (policy, pool) = (state.policy()?, pair.victim.pool?);
+        let first = goes_before(pair, state);
+        let borrows = lineage(pair.victim.queue, policy, state).any(|quota| {
+            let below =
+                |held: &&BookedShare| held.pool == pool && lineage(held.queue, policy, state).any(|at| at == quota);
+            let with = self.unbooked.iter().filter(below).fold(first, |sum, held| sum + held.share);
+            borrows(quota, pool, with, policy, state)
+        });
+        (!borrows).then(|| format!("its queue borrows nothing in {pool}: {}", pair.describe(state)))
+    }
+
     fn grows(&self, job: &Job, spec: &JobSpec, now: Timestamp) -> Option<String> {
         let Gang::Workers { max, .. } = spec.gang else { return Some("it is not elastic".to_owned()) };
         let run = self.run(job)?;
@@ -245,23 +289,6 @@ impl<'a> Pair<'a> {
         let (its, theirs) = (of(self.victim, self.low), of(self.taker, self.high));
         format!("{its} for {theirs}, `preemptWithin` is {:?}", self.own.preempt_within)
     }
-}
-
-/// By quota and by share: from another queue, as far as the taker's `reclaim` lets it, and only what is borrowed.
-fn by_quota(pair: &Pair<'_>, state: &State) -> Option<String> {
-    let lower = pair.low.priority < pair.high.priority;
-    let may = match pair.own.reclaim {
-        Reclaim::Any => true,
-        Reclaim::LowerTiers => lower,
-        Reclaim::Never => false,
-    };
-    if pair.in_one() || !may {
-        return Some(format!("`reclaim` is {:?}: {}", pair.own.reclaim, pair.describe(state)));
-    }
-    let (policy, pool) = (state.policy()?, pair.victim.pool?);
-    let first = goes_before(pair, state);
-    let borrows = lineage(pair.victim.queue, policy, state).any(|quota| borrows(quota, pool, first, policy, state));
-    (!borrows).then(|| format!("its queue borrows nothing in {pool}: {}", pair.describe(state)))
 }
 
 /// What jobs ask for that wait at a run's node of the quota tree and go before it there: those of higher tiers, and of its own by their number where its

@@ -213,6 +213,10 @@ impl World {
         } else if leave.iter().all(|n| left.contains(n)) {
             self.agenda.report(now + Span::secs(1), shrunk(key, left, None));
         } else if !run.stopping && !run.broken {
+            let point = draw(self.options.seed, Draw::Hang, run.job_hash, u64::MAX / 2 - u64::from(key.1.0));
+            if chance(point, self.options.hang_for_ever_permille) {
+                return;
+            }
             let takes =
                 1000 + below(draw(self.options.seed, Draw::Stop, run.job_hash, u64::from(key.1.0) + 1000), 10_000);
             let killed = deadline.max(now + Span(1));

@@ -69,7 +69,7 @@ pub struct WorldOptions {
     pub account_refuses: Vec<(Timestamp, Timestamp, LaunchError)>,
     /// Stops whose clean-up hangs until the deadline, in 1/1000.
     pub hang_permille: u16,
-    /// Stops whose clean-up hangs until its node is gone, in 1/1000.
+    /// Stops whose clean-up hangs until its node is gone, and runs whose workers never leave though they are asked to, in 1/1000.
     pub hang_for_ever_permille: u16,
     /// Racks in a zone: the nodes of one purchase stand in one of them, which is reported when they are ready. 0: no rack is reported.
     pub racks: u64,

@@ -75,7 +75,7 @@ pub enum StopCauseView {
     Overran,
     /// For its deadline it goes on with capacity that stays.
     Hurried,
-    /// Another run on its node hung.
+    /// Another run on its node hung, or workers of its own that were to leave.
     NodeHung,
     /// A service needs fewer replicas.
     Scaled,
