@@ -2,10 +2,11 @@
 //!
 //! Never: a second key for one journal. A run that was started with a token may report with it after any number of restarts.
 
+use crate::files::replace_private;
 use forebay_driver::journal::StorageFailure;
 use std::fmt::Write as _;
-use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Write as _};
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
@@ -100,15 +101,7 @@ fn create(folder: &Path, path: &Path) -> std::io::Result<[u8; 32]> {
         let _ = write!(text, "{byte:02x}");
     }
     text.push('\n');
-    let draft = folder.join(format!("{FILE}.new"));
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(&draft)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    std::fs::rename(&draft, path)?;
+    replace_private(path, &folder.join(format!("{FILE}.new")), text.as_bytes())?;
     File::open(folder)?.sync_all()?;
     Ok(key)
 }

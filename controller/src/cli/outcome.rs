@@ -207,18 +207,10 @@ pub fn write(path: &std::path::Path, text: &str) -> Result<(), Failure> {
 /// # Errors
 /// When the folder cannot be written to; the file is then as it was.
 pub fn write_private(path: &std::path::Path, text: &str) -> Result<(), Failure> {
-    use std::io::Write as _;
     let failed =
         |e: std::io::Error| Failure::outside(format_args!("{}: {}: check the folder", path.display(), plain(&e)));
     let draft = path.with_extension(format!("{}.new", std::process::id()));
-    let mut options = std::fs::OpenOptions::new();
-    let file = crate::files::private(options.write(true).create(true).truncate(true)).open(&draft);
-    let written = file.and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()));
-    written.and_then(|()| std::fs::rename(&draft, path)).map_err(|e| {
-        // The draft may not even be there.
-        let _ = std::fs::remove_file(&draft);
-        failed(e)
-    })
+    crate::files::replace_private(path, &draft, text.as_bytes()).map_err(failed)
 }
 
 /// Writes to stdout; a reader that has gone (`| head`) is no failure.

@@ -16,13 +16,13 @@ use super::focus::focus_csv;
 use super::range::{CostRange, Slots, local_date};
 use crate::clock::now_ms;
 use crate::driver::{DriverHandle, MailboxError};
-use crate::files::{create_private_folder, private};
+use crate::files::{create_private_folder, replace_private};
 use crate::journal::{ArchiveReader, JournalError, SpendQuery, SpendRead};
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use forebay_kernel::units::{HOUR_MS, Timestamp};
 use jiff::civil::Date;
-use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Write as _};
+use std::fs::File;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -257,11 +257,7 @@ fn replace(folder: &Path, date: Date, text: &str) -> Result<FileOutcome, DailyFo
 /// Written beside it first, then put in its place: half a dataset is never found.
 fn write(folder: &Path, path: &Path, text: &str) -> io::Result<()> {
     create_private_folder(folder)?;
-    let draft = path.with_extension("csv.new");
-    let mut file = private(OpenOptions::new().write(true).create(true).truncate(true)).open(&draft)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    std::fs::rename(&draft, path)?;
+    replace_private(path, &path.with_extension("csv.new"), text.as_bytes())?;
     File::open(folder)?.sync_all()
 }
 

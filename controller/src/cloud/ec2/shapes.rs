@@ -19,8 +19,6 @@ use forebay_catalog::PriceRow;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
-use std::fs::OpenOptions;
-use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -70,14 +68,8 @@ impl SavedShapes {
 
     /// Writes the file by way of another one, so that it is never incomplete.
     pub fn write(&self, folder: &Path) -> std::io::Result<()> {
-        let draft = folder.join(format!("{FILE}.new"));
-        // What an earlier one left has its own permissions.
-        std::fs::remove_file(&draft).or_else(|e| if e.kind() == ErrorKind::NotFound { Ok(()) } else { Err(e) })?;
-        let mut file = files::private(OpenOptions::new().write(true).create_new(true)).open(&draft)?;
-        serde_json::to_writer_pretty(&mut file, self)?;
-        file.write_all(b"\n")?;
-        file.sync_all()?;
-        std::fs::rename(&draft, folder.join(FILE))
+        let text = serde_json::to_string_pretty(self)? + "\n";
+        files::replace_private(&folder.join(FILE), &folder.join(format!("{FILE}.new")), text.as_bytes())
     }
 
     /// All types that were looked up.
