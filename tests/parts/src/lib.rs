@@ -1,6 +1,7 @@
 //! The real servers that tests run against: Apache Kafka, LocalStack and Kubernetes' control plane. Installed once into a cache, started on
 //! free loopback ports, restarted where they were, and ended with whoever started them. Beside them Prometheus, cfn-lint, focus-validator, cargo-deny, cargo-cyclonedx,
-//! Helm and promtool, which are commands, and a stand-in for NVIDIA's library, for machines without a GPU.
+//! Helm and promtool, which are commands, and stand-ins for NVIDIA's library, for machines without a GPU, and for an SQS that
+//! fails as a test wants.
 //!
 //! ```text
 //! pins (pom.xml, requirements.txt, go.mod) -> install -> cache folder -> start -> a port on 127.0.0.1 -> stop | kill | restart
@@ -41,6 +42,7 @@ mod prometheus;
 mod random;
 mod repeating;
 mod secure;
+pub mod sqs_stub;
 pub mod tools;
 mod venv;
 mod wait;

@@ -1,16 +1,19 @@
-//! An endpoint that speaks SQS's JSON protocol as far as the source and the sink do, and fails as a test wants.
+//! An endpoint on loopback that speaks SQS's JSON protocol as far as the source and the sink do, and fails as a test wants.
+//!
+//! Never: looks at a signature.
 
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// The response to a call.
 pub enum StubResponse {
     /// 200 with this.
     Good(Value),
-    /// A status, a code and a message.
+    /// A status, a code and a message, as an error has them.
     Bad(u16, &'static str, &'static str),
     /// Nothing, ever.
     Hang,
@@ -27,17 +30,35 @@ struct StubState {
 /// A running endpoint. Its thread ends with the process.
 #[derive(Clone)]
 pub struct Stub {
+    /// Where it listens, such as `http://127.0.0.1:40000`.
     pub endpoint: String,
     shared: Arc<Mutex<StubState>>,
+    empty_poll: Duration,
 }
 
 impl Stub {
     /// The handler sees every call first; where it gives nothing, all goes well.
+    ///
+    /// # Panics
+    /// When no port is free.
+    #[must_use]
     pub fn start(handler: impl FnMut(&str, &Value) -> Option<StubResponse> + Send + 'static) -> Stub {
+        Stub::start_with(Duration::ZERO, handler)
+    }
+
+    /// The same, where a poll that finds nothing takes so long.
+    ///
+    /// # Panics
+    /// When no port is free.
+    #[must_use]
+    pub fn start_with(
+        empty_poll: Duration,
+        handler: impl FnMut(&str, &Value) -> Option<StubResponse> + Send + 'static,
+    ) -> Stub {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
         let shared = StubState { handler: Box::new(handler), calls: Vec::new(), messages: VecDeque::new() };
-        let stub = Stub { endpoint, shared: Arc::new(Mutex::new(shared)) };
+        let stub = Stub { endpoint, shared: Arc::new(Mutex::new(shared)), empty_poll };
         let served = stub.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -50,7 +71,7 @@ impl Stub {
 
     /// Puts messages into the one queue that there is.
     pub fn put(&self, bodies: &[&str]) {
-        let mut shared = self.shared.lock().expect("whole");
+        let mut shared = self.state();
         for body in bodies {
             shared
                 .messages
@@ -60,9 +81,14 @@ impl Stub {
     }
 
     /// The calls of an action so far.
+    #[must_use]
     pub fn calls(&self, action: &str) -> Vec<Value> {
-        let shared = self.shared.lock().expect("whole");
+        let shared = self.state();
         shared.calls.iter().filter(|(of, _)| of == action).map(|(_, body)| body.clone()).collect()
+    }
+
+    fn state(&self) -> MutexGuard<'_, StubState> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn serve(&self, stream: TcpStream) -> Option<()> {
@@ -82,7 +108,7 @@ impl Stub {
     }
 
     fn answer(&self, action: &str, body: &Value) -> StubResponse {
-        let mut shared = self.shared.lock().expect("whole");
+        let mut shared = self.state();
         shared.calls.push((action.to_owned(), body.clone()));
         if let Some(answer) = (shared.handler)(action, body) {
             return answer;
@@ -95,7 +121,12 @@ impl Stub {
                 "ApproximateNumberOfMessages": "0", "ApproximateNumberOfMessagesNotVisible": "0" } }),
             "ReceiveMessage" => {
                 let most = shared.messages.len().min(10);
-                json!({ "Messages": shared.messages.drain(..most).collect::<Vec<_>>() })
+                let messages: Vec<Value> = shared.messages.drain(..most).collect();
+                drop(shared);
+                if messages.is_empty() && !self.empty_poll.is_zero() {
+                    std::thread::park_timeout(self.empty_poll);
+                }
+                json!({ "Messages": messages })
             }
             _ => batch(body, |_| None),
         })
@@ -103,6 +134,7 @@ impl Stub {
 }
 
 /// The answer to a batch: what the function names fails with (sender's fault, code).
+#[must_use]
 pub fn batch(body: &Value, fails: impl Fn(&Value) -> Option<(bool, &'static str)>) -> Value {
     let (mut good, mut bad) = (Vec::new(), Vec::new());
     for entry in body["Entries"].as_array().into_iter().flatten() {

@@ -1,7 +1,7 @@
 //! The usual chain of credentials, in a process of its own: it reads the environment, which all tests of this one share.
 
-use crate::stub::Stub;
 use crate::support::{runtime, settings};
+use forebay_parts::sqs_stub::Stub;
 use std::net::TcpListener;
 use std::process::Command;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! Receiving while the service fails: what LocalStack cannot do.
 
-use crate::stub::{Stub, StubResponse, batch};
 use crate::support::{bodies, durable, settings, start, until};
+use forebay_parts::sqs_stub::{Stub, StubResponse, batch};
 use forebay_source::{Backlog, Condition};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

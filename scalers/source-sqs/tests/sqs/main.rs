@@ -8,5 +8,4 @@ mod localstack;
 mod rate;
 mod sending;
 mod sending_failing;
-mod stub;
 mod support;

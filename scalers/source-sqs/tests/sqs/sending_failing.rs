@@ -1,8 +1,8 @@
 //! Sending while the service fails.
 
 use crate::sending::message;
-use crate::stub::{Stub, StubResponse, batch};
 use crate::support::{runtime, settings};
+use forebay_parts::sqs_stub::{Stub, StubResponse, batch};
 use forebay_source::{OutgoingMessage, Sink, SinkError};
 use forebay_source_sqs::SqsSink;
 use serde_json::{Value, json};
