@@ -11,12 +11,13 @@
 //! again under its own name goes when its attempt is over, as every pod of such an attempt.
 
 use super::agenda::{PodKey, Task};
+use super::listing::PodList;
 use super::{KubeMachine, KubeReport};
 use crate::kube_error::KubeError;
 use crate::names::{ANNOTATION_EFFECT, FINALIZER, LABEL_JOURNAL, RunId, WorkerId, pod_name, short_hash};
 use crate::objects::{KubePod, ObjectMeta};
 use forebay_kernel::units::Timestamp;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// What is reported to fail while there is a copy that has not ended.
 const OPERATION: &str = "take a copied pod for a worker";
@@ -136,14 +137,9 @@ impl KubeMachine {
     }
 
     /// Those that a list does not have are gone.
-    pub(super) fn copies_listed(&mut self, listed: &BTreeSet<PodKey>, version: u64) {
-        let gone = self
-            .copies
-            .pods
-            .iter()
-            .filter(|(key, known)| !listed.contains(key) && known.pod.metadata.version() <= version);
-        let gone: Vec<PodKey> = gone.map(|(key, _)| key.clone()).collect();
-        gone.iter().for_each(|key| self.forget_copy(key));
+    pub(super) fn copies_listed(&mut self, list: &PodList) {
+        let known = self.copies.pods.iter().map(|(key, known)| (key, known.pod.metadata.version()));
+        list.gone(known).iter().for_each(|key| self.forget_copy(key));
     }
 
     /// An attempt is over and forgotten: the pods that were made again under the names of its own are what is left of it.

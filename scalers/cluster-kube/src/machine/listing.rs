@@ -147,6 +147,20 @@ fn may_fail(resource: Resource) -> bool {
     ADOPTED.contains(&resource) || resource == Resource::DaemonSets
 }
 
+/// The pods of a whole list.
+pub(super) struct PodList {
+    keys: BTreeSet<PodKey>,
+    version: u64,
+}
+
+impl PodList {
+    /// Those of the known pods, with the version of each, that are not there any more. What was created since the list began is not in it.
+    pub(super) fn gone<'p>(&self, known: impl Iterator<Item = (&'p PodKey, u64)>) -> Vec<PodKey> {
+        let gone = known.filter(|(key, version)| !self.keys.contains(key) && *version <= self.version);
+        gone.map(|(key, _)| key.clone()).collect()
+    }
+}
+
 impl KubeMachine {
     /// Takes a page of a list.
     pub(super) fn page(&mut self, resource: Resource, response: KubeResponse, now: Timestamp) {
@@ -232,17 +246,15 @@ impl KubeMachine {
     }
 
     fn listed_pods(&mut self, objects: Vec<KubeObject>, version: u64) {
-        let listed: BTreeSet<PodKey> = objects.iter().map(|object| PodKey::of(object.metadata())).collect();
-        self.foreign_listed(&listed, version);
-        self.lost_listed(&listed, version);
-        self.copies_listed(&listed, version);
-        // What was created since the list began is not in it.
-        let gone = self.pods.iter().filter(|(key, pod)| !listed.contains(key) && pod.metadata.version() <= version);
-        let gone: Vec<PodKey> = gone.map(|(key, _)| key.clone()).collect();
-        for key in gone {
+        let keys = objects.iter().map(|object| PodKey::of(object.metadata())).collect();
+        let list = PodList { keys, version };
+        self.foreign_listed(&list);
+        self.lost_listed(&list);
+        self.copies_listed(&list);
+        for key in list.gone(self.pods.iter().map(|(key, pod)| (key, pod.metadata.version()))) {
             self.forget_pod(&key, None);
         }
-        self.forget_unlisted(&listed, version);
+        self.forget_unlisted(&list);
         for object in objects {
             if let KubeObject::Pod(pod) = object {
                 self.see_pod(pod);

@@ -6,6 +6,7 @@
 use super::agenda::{PodKey, Task};
 use super::gang::Gang;
 use super::life::has_ended;
+use super::listing::PodList;
 use super::{KubeMachine, KubeReport};
 use crate::api_call::KubeObject;
 use crate::names::{ANNOTATION_EFFECT, ANNOTATION_WORKER, FINALIZER, LABEL_JOURNAL, RunId, WorkerId};
@@ -108,14 +109,9 @@ impl KubeMachine {
     }
 
     /// Those that a list does not have are gone.
-    pub(super) fn lost_listed(&mut self, listed: &BTreeSet<PodKey>, version: u64) {
-        let gone = self
-            .lost
-            .pods
-            .iter()
-            .filter(|(key, known)| !listed.contains(key) && known.pod.metadata.version() <= version);
-        let gone: Vec<PodKey> = gone.map(|(key, _)| key.clone()).collect();
-        gone.iter().for_each(|key| self.forget_lost(key));
+    pub(super) fn lost_listed(&mut self, list: &PodList) {
+        let known = self.lost.pods.iter().map(|(key, known)| (key, known.pod.metadata.version()));
+        list.gone(known).iter().for_each(|key| self.forget_lost(key));
     }
 
     /// The state of a lost pod, where it is one.

@@ -13,6 +13,7 @@ use super::KubeMachine;
 use super::KubeReport;
 use super::agenda::PodKey;
 use super::calls::PodScope;
+use super::listing::PodList;
 use crate::names::LABEL_NODE;
 use crate::objects::{KubeNode, KubePod, Taint, milli};
 use crate::view::OwnedClaim;
@@ -145,10 +146,9 @@ impl KubeMachine {
     }
 
     /// Those that a list does not have are gone.
-    pub(super) fn foreign_listed(&mut self, listed: &BTreeSet<PodKey>, version: u64) {
-        let gone = self.foreign.iter().filter(|(key, pod)| !listed.contains(key) && pod.version <= version);
-        let gone: Vec<PodKey> = gone.map(|(key, _)| key.clone()).collect();
-        gone.iter().for_each(|key| self.forget_foreign(key));
+    pub(super) fn foreign_listed(&mut self, list: &PodList) {
+        let known = self.foreign.iter().map(|(key, pod)| (key, pod.version));
+        list.gone(known).iter().for_each(|key| self.forget_foreign(key));
     }
 
     /// When a node is to be compared again though nothing happens.

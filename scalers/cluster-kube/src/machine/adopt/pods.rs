@@ -5,11 +5,11 @@
 
 use crate::machine::agenda::PodKey;
 use crate::machine::life::{Death, death_by_kubelet, has_ended, has_started, is_preparing, waits_for};
+use crate::machine::listing::PodList;
 use crate::machine::{KubeMachine, KubeReport};
 use crate::names::{LABEL_ATTEMPT, LABEL_JOB, LABEL_JOURNAL, RunId, WorkerId};
 use crate::objects::{KubePod, ObjectMeta};
 use forebay_kernel::ids::{Attempt, JobId};
-use std::collections::BTreeSet;
 
 /// A pod of an adopted object.
 #[derive(Debug)]
@@ -129,12 +129,11 @@ impl KubeMachine {
     }
 
     /// Pods that are not in a list any more. What became of them meanwhile no watch has said.
-    pub(in crate::machine) fn forget_unlisted(&mut self, listed: &BTreeSet<PodKey>, version: u64) {
+    pub(in crate::machine) fn forget_unlisted(&mut self, list: &PodList) {
         let mut gone: Vec<(JobId, PodKey)> = Vec::new();
         for (job, pods) in &self.adoptions.pods {
-            let missing =
-                pods.iter().filter(|(key, known)| !listed.contains(key) && known.pod.metadata.version() <= version);
-            gone.extend(missing.map(|(key, _)| (*job, key.clone())));
+            let known = pods.iter().map(|(key, known)| (key, known.pod.metadata.version()));
+            gone.extend(list.gone(known).into_iter().map(|key| (*job, key)));
         }
         for (job, key) in gone {
             self.adopted_pod_gone(job, &key);
