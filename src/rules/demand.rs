@@ -98,6 +98,12 @@ pub(crate) fn boot_p90(state: &State, offering: OfferingId) -> Span {
     state.observed.boot(offering, 900).unwrap_or(state.offerings[offering.index()].offer.boot)
 }
 
+/// Whether what [`boot_p90`] says was seen: what the catalogue states leaves out the time that the cloud takes to answer.
+#[must_use]
+pub(crate) fn boot_is_seen(state: &State, offering: OfferingId) -> bool {
+    state.observed.boot(offering, 900).is_some()
+}
+
 /// How often the cloud takes back a node of an offering, per node and hour, in millionths.
 #[must_use]
 pub(crate) fn reclaims_per_hour(state: &State, offering: OfferingId) -> u64 {

@@ -73,11 +73,13 @@ pub(crate) fn asked_from(state: &State, job: JobId) -> Timestamp {
     behind_the_last(state, job, alone).unwrap_or(alone)
 }
 
-/// When buying for a job alone begins: so early that what is tried for want of stock is answered before it has to be bought otherwise.
+/// When buying for a job alone begins: so early that what is tried for want of stock is answered before it has to be bought otherwise, and that
+/// the answer to a launch makes no node late of which no boots were seen yet.
 pub(crate) fn buys_from(state: &State, job: JobId) -> Timestamp {
-    let narrow = |(id, _): &(OfferingId, u32)| state.offerings[id.index()].window < supply::MOST_AT_ONCE;
+    let narrow = |id: OfferingId| state.offerings[id.index()].window < supply::MOST_AT_ONCE;
+    let early = |(id, _): &(OfferingId, u32)| narrow(*id) || !demand::boot_is_seen(state, *id);
     before_target(state, job, |option| {
-        let answer = if option.counts.iter().any(narrow) { state.lifecycle().launch_retry } else { Span::ZERO };
+        let answer = if option.counts.iter().any(early) { state.lifecycle().launch_retry } else { Span::ZERO };
         option.boot(state) + answer
     })
 }

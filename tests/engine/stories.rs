@@ -19,12 +19,14 @@ stories! {
     ageing_lifts_the_old
     all_heads_in_one_pass
     all_that_stopping_serves_in_one_pass
+    answer_to_a_launch_stops_nobody
     back_to_spot
     backfill_ends_before_the_reservation
     backfill_is_not_stopped_for_quota_without_room
     backfill_is_not_stopped_in_vain
     backfill_is_stopped_beside_what_is_not_in_the_way
     backfill_keeps_its_min_run
+    backfill_of_an_owner_is_not_stopped_for_a_borrower
     backfill_of_unknown_length_waits
     backfill_overrunner_does_not_delay_the_gang
     batch_follows_one

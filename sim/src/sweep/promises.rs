@@ -3,7 +3,7 @@
 //! ```text
 //! Reject StartTooLate    only by a queue that rejects, past its target, before the first start
 //! Requeue not_before     no start before then
-//! Reserve                kept for a job for hours on end without a start: starved
+//! Reserve                kept for a job for hours on end without a start: starved; kept when the batch ends, unless it or one alike has it
 //! waits until            lies ahead, and a wait by design ends by the target
 //! Start                  not on spot where job or tier will not have it
 //! Shrink                 leaves a gang that can do the work
@@ -17,7 +17,7 @@ use forebay_driver::step::PlannedBatch;
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::decision::Decision;
 use forebay_kernel::effect::{Action, Effect, WorkerPlace};
-use forebay_kernel::ids::JobId;
+use forebay_kernel::ids::{JobId, NodeId};
 use forebay_kernel::job::{Gang, JobSpec};
 use forebay_kernel::policy::{Buys, QueueRule, WhenLate};
 use forebay_kernel::reason::Reason;
@@ -48,6 +48,7 @@ impl Promises {
             };
             self.decision(decision, rejected, state);
         }
+        self.kept(&planned.batch().decisions, state);
         for (_, reason) in &planned.report().waiting {
             self.waits(*reason, state);
         }
@@ -93,6 +94,35 @@ impl Promises {
         if now.since(kept.0) > LONGEST_RESERVED {
             let from = kept.0.0;
             self.found.push(format!("{job} has had places kept for it since {from} and has not started"));
+        }
+    }
+
+    /// What a batch keeps for a job is kept when it ends, unless it ends it itself: the job has places, or one that asks the same has these.
+    fn kept(&mut self, decisions: &[Decision], state: &State) {
+        let class = |job: JobId| state.job(job).map(|(row, _)| row.class);
+        let mut kept: BTreeMap<JobId, &[NodeId]> = BTreeMap::new();
+        for decision in decisions {
+            match decision {
+                Decision::Reserve { job, nodes, .. } => _ = kept.insert(*job, nodes),
+                Decision::Unreserve { job } | Decision::Finish { job, .. } | Decision::Reject { job, .. } => {
+                    kept.remove(job);
+                }
+                Decision::Release { node } | Decision::Terminate { node, .. } => {
+                    kept.retain(|_, nodes| !nodes.contains(node));
+                }
+                Decision::Book { job, places, .. } => {
+                    let has = |nodes: &[NodeId]| places.iter().any(|place| nodes.contains(&place.node));
+                    kept.retain(|of, nodes| of != job && !(class(*of) == class(*job) && has(nodes)));
+                }
+                _ => {}
+            }
+        }
+        for (job, nodes) in kept {
+            let lacks = |id: &&NodeId| state.node(**id).is_some_and(|n| n.reserved.iter().all(|kept| kept.0 != job));
+            if let Some(node) = nodes.iter().find(lacks) {
+                self.found
+                    .push(format!("at {}: {node} is kept for {job} no more in the batch that kept it", state.now().0));
+            }
         }
     }
 

@@ -32,6 +32,7 @@ use crate::rules::{allowances, batch, budget, demand, protection, quota, reserva
 use crate::state::State;
 use crate::state::places::nodes_of;
 use crate::units::{MilliGpu, Timestamp};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use together::Together;
 
@@ -356,8 +357,11 @@ fn places_while_waiting(
 fn book(engine: &mut Engine, job: JobId, pool: PoolId, places: Vec<WorkerPlace>, report: &mut PlanReport) {
     let ready = placement::all_ready(&engine.state, &places);
     report.booked += 1;
-    hand_over(engine, job, &places);
+    let instead = kept_instead(&engine.state, job, &places);
     engine.decide(Decision::Book { job, pool, places });
+    for (job, (nodes, until)) in instead {
+        engine.decide(Decision::Reserve { job, nodes, until });
+    }
     note_reservation(engine, job);
     if ready {
         report.started += 1;
@@ -366,24 +370,25 @@ fn book(engine: &mut Engine, job: JobId, pool: PoolId, places: Vec<WorkerPlace>,
 }
 
 /// Jobs of a class take what is free in their order, whichever of them it is kept for, and a job takes of its nodes those that suit it best, though
-/// they are kept for another beside it. Whoever loses a node so to one that has others kept has one of those instead.
-fn hand_over(engine: &mut Engine, job: JobId, places: &[WorkerPlace]) {
-    let own = engine.state.index.reserved_for(job);
+/// they are kept for another beside it. Whoever loses a node so to one that has others kept has one of those instead: what is kept for it then, and
+/// until when. It is kept once the job has its places: these end what was kept before.
+fn kept_instead(state: &State, job: JobId, places: &[WorkerPlace]) -> BTreeMap<JobId, (Vec<NodeId>, Timestamp)> {
+    let mut instead: BTreeMap<JobId, (Vec<NodeId>, Timestamp)> = BTreeMap::new();
     let taken = nodes_of(places);
-    let mut left: Vec<NodeId> = own.iter().copied().filter(|node| !taken.contains(node)).collect();
+    let mut left: Vec<NodeId> = state.index.reserved_for(job);
+    left.retain(|node| !taken.contains(node));
     for node in taken {
-        let state = &engine.state;
         let Some(other) = loses(state, job, places, node) else { continue };
         let Some(until) = state.jobs[other].reserved_until else { continue };
-        let Some(instead) = left.pop() else { return };
+        let Some(next) = left.pop() else { break };
         let until = state.jobs[job].reserved_until.map_or(until, |own| own.max(until));
-        let mut nodes = state.index.reserved_for(other);
+        let (nodes, _) = instead.entry(other).or_insert_with(|| (state.index.reserved_for(other), until));
         nodes.retain(|kept| *kept != node);
-        nodes.push(instead);
+        nodes.push(next);
         nodes.sort_unstable();
         nodes.dedup();
-        engine.decide(Decision::Reserve { job: other, nodes, until });
     }
+    instead
 }
 
 /// For whom a node was kept that a job takes: all of its GPUs where it is kept for the job too.

@@ -24,6 +24,7 @@ use crate::reason::Reason;
 use crate::rules::forecast::{expected, goes_without, holders, once_given_back, soonest};
 use crate::rules::launch::LaunchOption;
 use crate::rules::order::{Head, StrictHeads};
+use crate::rules::rank::{Ranks, Taker};
 use crate::rules::reservations::{Room, gives_way, holds_gang, is_large, may_claim, may_reserve};
 use crate::rules::{demand, protection, supply};
 use crate::state::State;
@@ -32,7 +33,7 @@ use crate::state::brakes::Brake;
 use crate::state::jobs::{Job, Phase};
 use crate::state::nodes::Node;
 use crate::state::reservations::Reservation;
-use crate::units::{Span, Timestamp};
+use crate::units::{MilliGpu, Span, Timestamp};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -77,7 +78,7 @@ fn review(engine: &mut Engine, pool: PoolId, report: &mut PlanReport) -> Option<
         let due = Due { by: job, own: true, again: !over };
         let stops = match reservation.room.is_empty() {
             true => due.found(engine, pool, &late, None),
-            false => due.all(&engine.state, &late),
+            false => due.all(engine, pool, &late),
         };
         if over || !stops.is_empty() {
             due.stop(engine, &stops, report);
@@ -136,16 +137,40 @@ impl Due {
 
     /// What is to end. None where the job would still lack its places, or `of`, without them: to stop them would be in vain.
     fn found(self, engine: &mut Engine, pool: PoolId, runs: &BTreeSet<JobId>, of: Option<Allowance>) -> Vec<JobId> {
-        let ending = self.ending(&engine.state, runs);
+        let ending = self.for_good(engine, pool, self.ending(&engine.state, runs));
         let stops = still_there(&engine.state, &ending);
         let goes = !stops.is_empty() && goes_without(engine, self.by, pool, of, &ending);
         if goes { stops } else { Vec::new() }
     }
 
     /// The same where nodes are to be given back: none while anything else is on them.
-    fn all(self, state: &State, runs: &BTreeSet<JobId>) -> Vec<JobId> {
-        let ending = self.ending(state, runs);
-        if ending.len() == runs.len() { still_there(state, &ending) } else { Vec::new() }
+    fn all(self, engine: &mut Engine, pool: PoolId, runs: &BTreeSet<JobId>) -> Vec<JobId> {
+        let ending = self.for_good(engine, pool, self.ending(&engine.state, runs));
+        if ending.len() == runs.len() { still_there(&engine.state, &ending) } else { Vec::new() }
+    }
+
+    /// Those that would not take back what they lose: an owner does from who borrows, and to stop it would be in vain, again and again.
+    fn for_good(self, engine: &mut Engine, pool: PoolId, mut ending: Vec<JobId>) -> Vec<JobId> {
+        if still_there(&engine.state, &ending).is_empty() {
+            return ending;
+        }
+        let mark = engine.state.checkpoint();
+        let mut ranks = Ranks::new(&engine.state);
+        let there = |state: &State, id: &JobId| state.jobs[*id].pool == Some(pool);
+        for id in &ending {
+            if there(&engine.state, id) {
+                let row = &engine.state.jobs[*id];
+                let (queue, share) = (row.queue, row.share);
+                engine.state.give_quota_back(queue, pool, share);
+                ranks.set(&engine.state, *id, pool, MilliGpu(0));
+            }
+        }
+        ending.retain(|id| {
+            let taker = Taker::of(&engine.state, *id, pool).filter(|_| there(&engine.state, id));
+            !taker.is_some_and(|taker| allowances::takes_back(engine, &mut ranks, &taker, self.by))
+        });
+        engine.state.rollback(mark);
+        ending
     }
 
     fn takes(self, row: &Job) -> bool {

@@ -9,13 +9,14 @@ use super::search::{Way, roll_back};
 use super::{Trial, ceiling, refused};
 use crate::ids::{JobId, NodeId, OfferingId, PoolId, QuotaId, TierId};
 use crate::job::Gang;
+use crate::moves;
 use crate::rules::quota::quota_of;
 use crate::rules::rank::Taker;
 use crate::rules::relocation::holders;
 use crate::rules::{placement, settings, supply};
 use crate::state::State;
 use crate::state::jobs::Phase;
-use crate::units::MilliGpu;
+use crate::units::{MilliGpu, Span};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -137,6 +138,10 @@ pub(super) fn may_have_share(trial: &mut Trial<'_>, taker: &Taker) -> bool {
         if !taken.any(job) {
             let numbers = engine.state.jobs[job].numbers.clone();
             taken.take(&mut engine.state, ranks, job, &numbers);
+            // What it costs until it has stopped is left out: near the end of a period that may be more than if it went on.
+            let (rate, still) = (engine.state.jobs[job].rate, moves::ends_within(&engine.state, job));
+            engine.state.charge(job, rate, still);
+            engine.state.discharge(job, rate, Span::ZERO);
             way.take(job, numbers);
         }
     }
