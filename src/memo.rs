@@ -14,6 +14,7 @@ use crate::state::allowances::{Allowance, AllowanceReservation};
 use crate::state::reservations::Reservation;
 use crate::units::Timestamp;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 pub(crate) use parked::{ParkedClasses, ParkedMark};
 
 /// What a stage remembers between passes to spare itself work. Transparent: without it the decisions are the same.
@@ -29,6 +30,8 @@ pub(crate) struct Memo {
     pub beside: BTreeMap<PoolId, Reservation>,
     /// What was kept of quotas and budgets then.
     pub beside_kept: BTreeMap<Allowance, AllowanceReservation>,
+    /// Where the holders of reservations would borrow: whoever would not goes before them.
+    pub borrows: BTreeMap<PoolId, (JobId, Vec<bool>)>,
     /// `State::capacity_epoch` when no price made a job possible that is held for want of one.
     pub priced: Option<u64>,
     /// Jobs for which runs would be stopped, had an operator not paused preemption.
@@ -78,14 +81,36 @@ impl Memo {
                 self.rebooked.forget();
                 self.searched.clear();
             }
-            Decision::Book { job, places, .. } if !self.searched.is_empty() => {
-                let mut rooms = state.reservations().values().filter(|kept| kept.job != *job && !kept.room.is_empty());
-                if rooms.any(|kept| places.iter().any(|place| kept.nodes.contains(&place.node))) {
-                    self.searched.clear();
+            Decision::Book { job, pool, places } => {
+                if !self.searched.is_empty() {
+                    let rooms = state.reservations().values();
+                    let mut rooms = rooms.filter(|kept| kept.job != *job && !kept.room.is_empty());
+                    if rooms.any(|kept| places.iter().any(|place| kept.nodes.contains(&place.node))) {
+                        self.searched.clear();
+                    }
                 }
+                self.note_holder(*pool, state);
             }
+            Decision::MakeReservation { pool, .. } => self.note_holder(*pool, state),
             _ => {}
         }
+    }
+
+    /// Quota is taken, or somebody else holds what is kept: the holder may have come to borrow, and whoever would not goes before it now.
+    fn note_holder(&mut self, pool: PoolId, state: &State) {
+        let kept = state.reservations().get(&pool).filter(|_| state.has_quotas(pool));
+        let Some(job) = kept.map(|kept| kept.job) else {
+            self.borrows.remove(&pool);
+            return;
+        };
+        let now = allowances::holder_borrows(state, job, pool);
+        let same = |was: &(JobId, Vec<bool>)| was.0 == job && !was.1.iter().zip(&now).any(|(was, is)| *is && !was);
+        if !self.borrows.get(&pool).is_some_and(same) {
+            self.parked.forget();
+            self.rebooked.forget();
+            self.searched.clear();
+        }
+        self.borrows.insert(pool, (job, now));
     }
 
     /// Whether nothing has happened since the prices were last compared with the budgets of the jobs that are held.

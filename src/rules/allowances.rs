@@ -14,7 +14,7 @@
 
 use super::order::{self, own_use};
 use super::reservations::{is_large, may_be_passed, reserved_from};
-use super::{budget, demand, quota, settings};
+use super::{budget, demand, forecast, quota, settings};
 use crate::ids::{ClassId, JobId, NodeId, PoolId, QuotaId};
 use crate::job::Gang;
 use crate::reason::Reason;
@@ -269,6 +269,31 @@ pub(crate) fn goes_before(state: &State, job: JobId, kept: &AllowanceReservation
     let Some(meet) = state.lineage(at).find(|node| state.quota.is_below(other, *node)) else { return false };
     let ours = owns_below(state, (at, mine.class), pool, meet, &[]);
     (ours, tier(mine)) > (owns_below(state, (other, theirs.class), kept.pool, meet, &kept.runs), tier(theirs))
+}
+
+/// Whether a job would be within what its queue owns, where the holder of a reservation would borrow once the runs have ended that it waits for,
+/// below the node of the quota tree where their queues meet.
+pub(crate) fn owns_before(state: &State, job: JobId, holder: JobId, pool: PoolId) -> bool {
+    let (mine, theirs) = (&state.jobs[job], &state.jobs[holder]);
+    let (Some(at), Some(other)) = (quota::quota_of(state, mine), quota::quota_of(state, theirs)) else { return false };
+    let meet = state.lineage(at).find(|node| state.quota.is_below(other, *node)).filter(|_| at != other);
+    let Some(meet) = meet.filter(|meet| owns_below(state, (at, mine.class), pool, *meet, &[])) else { return false };
+    !owns_below(state, (other, theirs.class), pool, meet, &waited_for(state, holder, pool))
+}
+
+/// The runs that the holder of a reservation waits for.
+fn waited_for(state: &State, holder: JobId, pool: PoolId) -> Vec<JobId> {
+    let kept = state.reservations().get(&pool).filter(|kept| kept.job == holder);
+    kept.map_or_else(Vec::new, |kept| forecast::holders(state, &kept.nodes).into_iter().collect())
+}
+
+/// At which nodes above it the holder of a reservation would borrow, the lowest first: with these who goes before it changes.
+pub(crate) fn holder_borrows(state: &State, holder: JobId, pool: PoolId) -> Vec<bool> {
+    let row = &state.jobs[holder];
+    let Some(quota) = quota::quota_of(state, row) else { return Vec::new() };
+    let gone = waited_for(state, holder, pool);
+    let below = |meet: QuotaId| !owns_below(state, (quota, row.class), pool, meet, &gone);
+    state.lineage(quota).map(below).collect()
 }
 
 /// A job that an allowance may be kept for.

@@ -87,7 +87,11 @@ fn places(engine: &mut Engine, job: JobId, pool: PoolId) -> Option<Reservation> 
         }
     }
     let nodes = nodes_of(&found);
-    let (from, known) = expected(&engine.state, &nodes);
+    // What is there beside it may stay.
+    let there = holders(&engine.state, &nodes);
+    let gone = runs.first(&engine.state, works).iter().map(|(_, id)| *id);
+    let gone: Vec<JobId> = gone.filter(|id| there.contains(id)).collect();
+    let (from, known) = ends_of(&engine.state, &gone);
     Some(Reservation { job, from, known, delayed: false, nodes, room: Vec::new() })
 }
 

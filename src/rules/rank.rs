@@ -352,6 +352,15 @@ impl Ranks {
         self.of_taker_for(state, taker, Some(run)) <= stood
     }
 
+    /// Whether a run would take back by quota what it loses to a taker: it stood above where that one would, from where the ways to their queues part.
+    pub(crate) fn takes_back(&mut self, state: &State, taker: &Taker, run: JobId, stood: Borrows) -> bool {
+        let Some(run) = Taker::of(state, run, taker.pool) else { return false };
+        let meet = depth_of_meeting(state, taker.quota, run.quota);
+        run.quota != taker.quota
+            && stood.below(meet) < self.of_taker(state, taker).below(meet)
+            && may_reclaim(state, &run, taker.tier)
+    }
+
     /// On what ground a taker may have what a run holds. `stood`: where the run stood; the run is gone from the state and from here.
     pub(crate) fn ground(&mut self, state: &State, taker: &Taker, run: JobId, stood: Borrows) -> Option<Ground> {
         let job = &state.jobs[run];
@@ -524,7 +533,7 @@ fn may_ever_stop_within(state: &State, taker: &Taker, tier: TierId) -> bool {
 }
 
 /// Whether a taker may have what a run of a tier in another queue has borrowed.
-fn may_reclaim(state: &State, taker: &Taker, tier: TierId) -> bool {
+pub(crate) fn may_reclaim(state: &State, taker: &Taker, tier: TierId) -> bool {
     match taker.reclaim {
         Reclaim::Any => true,
         Reclaim::LowerTiers => settings::priority(state, tier) < settings::priority(state, taker.tier),

@@ -3,6 +3,7 @@
 //! Never: makes one, or gives one up.
 
 use super::launch::LaunchOption;
+use super::rank::{self, Taker};
 use super::{allowances, batch, demand, launch, order, quota, settings, start_targets, supply};
 use crate::effect::WorkerPlace;
 use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId};
@@ -24,7 +25,8 @@ pub(crate) fn lets_in(state: &State, node: &Node, job: JobId) -> bool {
     }
     // A node of one pool may be given back for a purchase in another.
     let here = state.reservations.iter().filter(|(_, a)| a.nodes.binary_search(&node.id).is_ok());
-    let mut from_it = here.map(|(_, a)| a).filter(|a| !is_for(state, a.job, job)).peekable();
+    let from_it = here.filter(|(pool, a)| !is_for(state, a.job, (job, node.pool), **pool));
+    let mut from_it = from_it.map(|(_, a)| a).peekable();
     if from_it.peek().is_none() {
         return true;
     }
@@ -53,8 +55,21 @@ pub(crate) fn lets_by(state: &State, holder: JobId, by: JobId) -> bool {
 
 /// Whether what is kept for a job is there for another as well. Jobs of a class ask the same, and take what is kept for one of them in their order: who
 /// goes first in it would else wait for what nobody uses.
-fn is_for(state: &State, holder: JobId, by: JobId) -> bool {
-    state.jobs[holder].class == state.jobs[by].class || lets_by(state, holder, by)
+fn is_for(state: &State, holder: JobId, (by, asks): (JobId, PoolId), pool: PoolId) -> bool {
+    state.jobs[holder].class == state.jobs[by].class
+        || lets_by(state, holder, by)
+        || (asks == pool && outranks(state, by, holder, pool))
+}
+
+/// Whether a job would be within what its queue owns, where the holder of a reservation would borrow: it may take from that one what it is given, and so
+/// does not wait for it. What others are stopped for changes hands in preempt.
+pub(crate) fn outranks(state: &State, by: JobId, holder: JobId, pool: PoolId) -> bool {
+    let theirs = state.jobs[holder].tier;
+    let reclaims = || Taker::of(state, by, pool).is_some_and(|taker| rank::may_reclaim(state, &taker, theirs));
+    state.has_quotas(pool)
+        && state.jobs[holder].kept.is_none()
+        && reclaims()
+        && allowances::owns_before(state, by, holder, pool)
 }
 
 /// Whether a job of the same queue, tier and priority may still pass one by for which something is kept, and was not taken from others.
@@ -171,7 +186,7 @@ pub(crate) fn own(state: &State, job: JobId, places: &[WorkerPlace]) -> bool {
 pub(crate) fn held(state: &State, pool: PoolId, asker: Option<JobId>) -> (Held, Held) {
     let mut all = state.totals.all;
     let mut own = state.totals.pools.get(pool.index()).copied().unwrap_or_default();
-    for room in kept_from(state, asker) {
+    for room in kept_from(state, asker.map(|asker| (asker, pool))) {
         all = all.plus(room.held);
         if room.pool == pool {
             own = own.plus(room.held);
@@ -204,11 +219,10 @@ pub(crate) fn holds_gang(state: &State, pool: PoolId, reservation: &Reservation)
     bought.chain(beside).fold(0, u32::saturating_add) >= shape.gang.fewest()
 }
 
-/// What room is kept from one who asks, by pool. The asker is a job of the state.
-pub fn kept_from(state: &State, asker: Option<JobId>) -> impl Iterator<Item = KeptRoom> {
+/// What room is kept from one who asks in a pool, by pool. The asker is a job of the state.
+pub fn kept_from(state: &State, asker: Option<(JobId, PoolId)>) -> impl Iterator<Item = KeptRoom> {
     let reservations = state.reservations.iter().filter(|(_, a)| !a.room.is_empty());
-    let kept =
-        reservations.filter(move |(_, reservation)| !asker.is_some_and(|job| is_for(state, reservation.job, job)));
+    let kept = reservations.filter(move |(pool, a)| !asker.is_some_and(|asker| is_for(state, a.job, asker, **pool)));
     kept.map(|(pool, reservation)| {
         // What still has to leave holds a part of the room until it does.
         let held = state.held_by(&reservation.room).less(state.held_on(&reservation.nodes));

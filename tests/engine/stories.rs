@@ -29,6 +29,7 @@ stories! {
     backfill_of_an_owner_is_not_stopped_for_a_borrower
     backfill_of_unknown_length_waits
     backfill_overrunner_does_not_delay_the_gang
+    backfill_that_borrows_is_stopped_for_a_gang
     batch_follows_one
     batch_shares_one_gpu
     batch_uses_fewer_gpu_hours
@@ -225,6 +226,7 @@ stories! {
     overdue_gives_way_to_any_higher_tier
     overrunner_that_may_not_be_stopped_delays
     owner_before_sibling_and_cousin
+    owner_does_not_wait_for_what_a_borrower_is_kept
     owner_takes_room_that_borrowers_hold
     owner_too_large_starts_no_borrower_in_vain
     partial_launch

@@ -191,7 +191,9 @@ impl<'a> Asker<'a> {
     /// What of a ceiling is kept for other jobs, which are to start first.
     fn kept(self, lack: &mut LackFigures, bound: Bound, pool: Option<PoolId>) {
         let (mut kept, mut first) = (Held::default(), None);
-        for room in kept_from(self.state, Some(self.job)).filter(|room| pool.is_none_or(|pool| pool == room.pool)) {
+        let Some(asks) = pool.or_else(|| self.pools().next()) else { return };
+        let rooms = kept_from(self.state, Some((self.job, asks)));
+        for room in rooms.filter(|room| pool.is_none_or(|pool| pool == room.pool)) {
             kept = kept.plus(room.held);
             first = first.or(Some(room.job));
         }

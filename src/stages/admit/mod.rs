@@ -358,11 +358,12 @@ fn book(engine: &mut Engine, job: JobId, pool: PoolId, places: Vec<WorkerPlace>,
     let ready = placement::all_ready(&engine.state, &places);
     report.booked += 1;
     let instead = kept_instead(&engine.state, job, &places);
+    let first = goes_first(&engine.state, job, pool);
     engine.decide(Decision::Book { job, pool, places });
     for (job, (nodes, until)) in instead {
         engine.decide(Decision::Reserve { job, nodes, until });
     }
-    note_reservation(engine, job);
+    note_reservation(engine, job, first);
     if ready {
         report.started += 1;
         engine.decide(Decision::Start { job });
@@ -402,8 +403,16 @@ fn loses(state: &State, job: JobId, places: &[WorkerPlace], node: NodeId) -> Opt
     others.filter(|other| if is_own { full } else { alike(*other) }).max()
 }
 
+/// Whether a job goes before the holder of what is kept in a pool: as it stands before it holds anything.
+fn goes_first(state: &State, job: JobId, pool: PoolId) -> bool {
+    let holder = state.reservations.get(&pool).map(|kept| kept.job);
+    holder.is_some_and(|holder| {
+        reservations::before(state, job, holder) || reservations::outranks(state, job, holder, pool)
+    })
+}
+
 /// A job was just booked: whether it was let in ahead of a reservation, or took what was kept for one behind it.
-fn note_reservation(engine: &mut Engine, job: JobId) {
+fn note_reservation(engine: &mut Engine, job: JobId, first: bool) {
     if engine.state.reservations.is_empty() {
         return;
     }
@@ -414,7 +423,7 @@ fn note_reservation(engine: &mut Engine, job: JobId) {
     if !row.places.iter().any(|p| reservation.nodes.binary_search(&p.node).is_ok()) {
         return;
     }
-    if !reservations::before(&engine.state, job, holder) {
+    if !first {
         return engine.decide(Decision::Backfill { job, ahead_of: holder });
     }
     match soonest(engine, holder, pool) {

@@ -140,7 +140,7 @@ fn finds_place(engine: &mut Engine, job: JobId, pool: PoolId) -> bool {
 }
 
 /// Whether a taker could take from another job what that one asks for, once it has it.
-pub(super) fn takes_back(engine: &mut Engine, ranks: &mut Ranks, taker: &Taker, other: JobId) -> bool {
+fn takes_back(engine: &mut Engine, ranks: &mut Ranks, taker: &Taker, other: JobId) -> bool {
     let (queue, asked) = (engine.state.jobs[other].queue, allowances::asked(&engine.state, other, taker.pool));
     engine.state.take_quota(queue, taker.pool, asked);
     ranks.set(&engine.state, other, taker.pool, asked);

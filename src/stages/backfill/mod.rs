@@ -24,9 +24,9 @@ use crate::reason::Reason;
 use crate::rules::forecast::{expected, goes_without, holders, once_given_back, soonest};
 use crate::rules::launch::LaunchOption;
 use crate::rules::order::{Head, StrictHeads};
-use crate::rules::rank::{Ranks, Taker};
+use crate::rules::rank::{Borrows, Ranks, Taker};
 use crate::rules::reservations::{Room, gives_way, holds_gang, is_large, may_claim, may_reserve};
-use crate::rules::{demand, protection, supply};
+use crate::rules::{demand, protection, quota, supply};
 use crate::state::State;
 use crate::state::allowances::Allowance;
 use crate::state::brakes::Brake;
@@ -82,7 +82,7 @@ fn review(engine: &mut Engine, pool: PoolId, report: &mut PlanReport) -> Option<
         };
         if over || !stops.is_empty() {
             due.stop(engine, &stops, report);
-            return renew(engine, pool, &reservation, &late);
+            return renew(engine, pool, &reservation, stops.is_empty(), &late);
         }
     }
     let (from, known) = expected(&engine.state, &reservation.nodes);
@@ -93,11 +93,17 @@ fn review(engine: &mut Engine, pool: PoolId, report: &mut PlanReport) -> Option<
     Some(job)
 }
 
-/// Its time has come, and there is work left: the time is estimated again.
-fn renew(engine: &mut Engine, pool: PoolId, reservation: &Reservation, late: &BTreeSet<JobId>) -> Option<JobId> {
+/// Its time has come, and there is work left: the time is estimated again. `goes_on`: nothing is stopped for it.
+fn renew(
+    engine: &mut Engine,
+    pool: PoolId,
+    reservation: &Reservation,
+    goes_on: bool,
+    late: &BTreeSet<JobId>,
+) -> Option<JobId> {
     let state = &engine.state;
     let stays = |id: &JobId| !matches!(state.jobs[*id].phase, Phase::Stopping { .. } | Phase::Queued);
-    let delayed = late.iter().any(stays);
+    let delayed = goes_on && late.iter().any(stays);
     let taken = state.jobs[reservation.job].kept.is_some() && !reservation.room.is_empty();
     let renewed = if taken {
         // What others were stopped for stays what it was.
@@ -157,18 +163,28 @@ impl Due {
         let mark = engine.state.checkpoint();
         let mut ranks = Ranks::new(&engine.state);
         let there = |state: &State, id: &JobId| state.jobs[*id].pool == Some(pool);
-        for id in &ending {
-            if there(&engine.state, id) {
-                let row = &engine.state.jobs[*id];
-                let (queue, share) = (row.queue, row.share);
-                engine.state.give_quota_back(queue, pool, share);
-                ranks.set(&engine.state, *id, pool, MilliGpu(0));
-            }
+        let least =
+            |state: &State, id: JobId| quota::share(state, state.jobs[id].class, pool).min(state.jobs[id].share);
+        let runs: Vec<JobId> = ending.iter().copied().filter(|id| there(&engine.state, id)).collect();
+        // Each is judged as it stands, as the smallest that it could be: as such it would come back.
+        for id in &runs {
+            let (queue, share, least) =
+                (engine.state.jobs[*id].queue, engine.state.jobs[*id].share, least(&engine.state, *id));
+            engine.state.give_quota_back(queue, pool, share - least);
+            ranks.set(&engine.state, *id, pool, least);
         }
-        ending.retain(|id| {
-            let taker = Taker::of(&engine.state, *id, pool).filter(|_| there(&engine.state, id));
-            !taker.is_some_and(|taker| allowances::takes_back(engine, &mut ranks, &taker, self.by))
-        });
+        let stood: BTreeMap<JobId, Borrows> = runs.iter().map(|id| (*id, ranks.of_run(&engine.state, *id))).collect();
+        for id in &runs {
+            let (queue, least) = (engine.state.jobs[*id].queue, least(&engine.state, *id));
+            engine.state.give_quota_back(queue, pool, least);
+            ranks.set(&engine.state, *id, pool, MilliGpu(0));
+        }
+        if let Some(taker) = Taker::of(&engine.state, self.by, pool) {
+            let back =
+                |id: &JobId| stood.get(id).is_some_and(|stood| ranks.takes_back(&engine.state, &taker, *id, *stood));
+            let back: BTreeSet<JobId> = ending.iter().copied().filter(back).collect();
+            ending.retain(|id| !back.contains(id));
+        }
         engine.state.rollback(mark);
         ending
     }
