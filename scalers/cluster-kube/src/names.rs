@@ -123,6 +123,13 @@ pub fn pod_name(subject: &str, worker: WorkerId, effect: &str) -> String {
     format!("{}-{}-{}-{}", legal(subject), worker.run.attempt.0, worker.worker, short_hash(effect))
 }
 
+/// Whether a pod may have this name as that of a worker, where the job's name is not known.
+#[must_use]
+pub fn is_pod_name(name: &str, worker: WorkerId, effect: &str) -> bool {
+    let end = format!("-{}-{}-{}", worker.run.attempt.0, worker.worker, short_hash(effect));
+    name.strip_suffix(end.as_str()).is_some_and(|subject| name == pod_name(subject, worker, effect))
+}
+
 /// The name of a gang's Service and ConfigMap, at most 45 characters. It begins with a letter, as names of Services must.
 #[must_use]
 pub fn service_name(run: RunId, effect: &str) -> String {
@@ -174,6 +181,12 @@ mod tests {
         assert!(pod_name(&"x".repeat(99), last, "j-7").len() <= 63);
         assert!(service_name(last.run, "j-7").len() <= 63);
         assert_ne!(pod_name("a", worker, "j-7"), pod_name("a", worker, "j-8"));
+        let name = pod_name("a", worker, "j-7");
+        assert!(is_pod_name(&name, worker, "j-7") && is_pod_name(&format!("debug-{name}"), worker, "j-7"));
+        for other in [format!("{name}-copy"), format!("-{name}"), format!("A{name}"), name.replacen("a-3", "a-2", 1)] {
+            assert!(!is_pod_name(&other, worker, "j-7"), "{other}");
+        }
+        assert!(!is_pod_name(&name, worker, "j-8") && !is_pod_name(&name, WorkerId { worker: 1, ..worker }, "j-7"));
     }
 
     #[test]

@@ -5,8 +5,9 @@
 use std::time::Duration;
 
 use forebay_cluster_kube::client::{CredentialSource, KubeClient, MOST_LOG, WorkerPod};
-use forebay_cluster_kube::{KubeErrorClass, RunId};
-use forebay_kernel::ids::{Attempt, JobId};
+use forebay_cluster_kube::names::{effect_id, pod_name};
+use forebay_cluster_kube::{KubeErrorClass, RunId, WorkerId};
+use forebay_kernel::ids::{Attempt, JobId, Seq};
 use forebay_kubelet::{Kubelet, KubeletOptions};
 use forebay_parts::{Kubernetes, KubernetesOptions};
 use tokio::time::timeout;
@@ -15,10 +16,18 @@ const RUN: RunId = RunId { job: JobId(12), attempt: Attempt(3) };
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A worker's pod; `script` is its second container's.
-fn pod(name: &str, worker: &str, journal: &str, script: &str) -> String {
+fn pod(worker: &str, journal: &str, script: &str) -> String {
+    let id: WorkerId = worker.parse().expect("a worker");
+    named(&pod_name("resnet", id, &effect_id(journal, Seq(7))), worker, journal, script)
+}
+
+/// A pod that says that it is that worker's.
+fn named(name: &str, worker: &str, journal: &str, script: &str) -> String {
+    let effect = effect_id(journal, Seq(7));
     format!(
         "---\n{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, labels: {{forebay.dev/journal: {journal}, forebay.dev/job: job-12, \
-         forebay.dev/attempt: '3'}}, annotations: {{forebay.dev/worker: {worker}, kubectl.kubernetes.io/default-container: work}}}}, spec: {{nodeName: \
+         forebay.dev/attempt: '3'}}, annotations: {{forebay.dev/worker: {worker}, forebay.dev/effect: {effect}, \
+         kubectl.kubernetes.io/default-container: work}}}}, spec: {{nodeName: \
          n-1, restartPolicy: Never, containers: [{{name: side, image: none, command: [sh, -c, 'echo of the side']}}, {{name: work, image: none, \
          command: [sh, -c, {script:?}]}}]}}}}\n"
     )
@@ -45,11 +54,12 @@ async fn the_end_of_each_workers_log_is_read_and_what_cannot_be_says_why() {
     let source = CredentialSource::Kubeconfig { path: kubernetes.kubeconfig(), context: None };
     let client = KubeClient::connect(&source).await.unwrap();
     let all = [
-        pod("w-1", "job-12/3/1", "j-1", "i=0; while [ $i -lt 200000 ]; do echo \"line $i\"; i=$((i+1)); done"),
-        pod("w-0", "job-12/3/0", "j-1", "echo one; echo two >&2; echo three"),
-        pod("w-2", "job-12/3/2", "j-1", "printf 'no end'; printf '\\377\\n'"),
-        pod("elsewhere", "job-12/3/0", "j-2", "echo another journal's"),
-        pod("later", "job-12/4/0", "j-1", "echo another attempt's"),
+        pod("job-12/3/1", "j-1", "i=0; while [ $i -lt 200000 ]; do echo \"line $i\"; i=$((i+1)); done"),
+        pod("job-12/3/0", "j-1", "echo one; echo two >&2; echo three"),
+        pod("job-12/3/2", "j-1", "printf 'no end'; printf '\\377\\n'"),
+        pod("job-12/3/0", "j-2", "echo another journal's"),
+        pod("job-12/4/0", "j-1", "echo another attempt's"),
+        named("a-copy", "job-12/3/0", "j-1", "echo of a copy"),
     ];
     kubernetes.apply(&all.concat()).unwrap();
     let workers = pods(&client, |pod| pod.ended && pod.container == "work").await;

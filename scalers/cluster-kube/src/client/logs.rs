@@ -1,17 +1,21 @@
 //! What the workers of an attempt have printed: their pods, and the end of the log of each.
 //!
 //! ```text
-//! worker_pods: pods with the labels of journal, job and attempt -> container (annotation), whether it has started or ended
+//! worker_pods: pods with the labels of journal, job and attempt -> those with the name that a worker's pod is given -> the oldest for each worker
+//!              -> container (annotation), whether it has started or ended
 //! log: GET pods/NAME/log?tailLines=N&limitBytes=1 MiB -> its last 64 KiB      fewer lines again, where so many have more bytes
 //! ```
 //!
 //! Kubelets begin at the line that `tailLines` names and end after `limitBytes`: by bytes alone nobody gets the end of a log.
-//! Never: a log that is followed, more of it in memory than [`ASKED_BYTES`], a pod that is not ours.
+//! Never: a log that is followed, more of it in memory than [`ASKED_BYTES`], a copy that somebody has made of a worker's pod beside it.
 
 use super::{CALL_BUDGET, KubeClient, request, response};
 use crate::api_call::{KubeCall, KubeObject, KubeResponse, ObjectSelector, Resource};
 use crate::kube_error::KubeError;
-use crate::names::{ANNOTATION_CONTAINER, ANNOTATION_WORKER, LABEL_ATTEMPT, LABEL_JOB, LABEL_JOURNAL, RunId, WorkerId};
+use crate::names::{
+    ANNOTATION_CONTAINER, ANNOTATION_EFFECT, ANNOTATION_WORKER, LABEL_ATTEMPT, LABEL_JOB, LABEL_JOURNAL, RunId,
+    WorkerId, is_pod_name, journal_label,
+};
 use crate::objects::KubePod;
 use kube::client::Body;
 use tokio::time::timeout;
@@ -52,7 +56,9 @@ pub struct LogTail {
 }
 
 impl KubeClient {
-    /// The pods of an attempt that are in the cluster, by the numbers of their workers.
+    /// The pods of an attempt that are in the cluster, by the numbers of their workers: one for each worker. Labels and annotations come along where
+    /// somebody copies a pod, so its name has to be one that we give. Of several such pods the oldest is the worker's; where two are equally old, which it
+    /// is cannot be told, and neither is returned.
     ///
     /// # Errors
     /// They cannot be listed.
@@ -61,7 +67,7 @@ impl KubeClient {
             [(LABEL_JOURNAL, journal), (LABEL_JOB, &run.job.to_string()), (LABEL_ATTEMPT, &run.attempt.0.to_string())]
                 .map(|(name, value)| format!("{name}={value}"));
         let selector = ObjectSelector::Labels(labels.join(","));
-        let (mut pods, mut continue_token) = (Vec::new(), None);
+        let (mut found, mut continue_token) = (Vec::new(), None);
         loop {
             let list = KubeCall::List {
                 resource: Resource::Pods,
@@ -76,14 +82,13 @@ impl KubeClient {
                     return Err(KubeError::no_response("a list was expected"));
                 }
             };
-            pods.extend(page.0.into_iter().filter_map(worker_pod).filter(|pod| pod.worker.run == run));
+            found.extend(page.0.into_iter().filter_map(|object| found_pod(object, journal, run)));
             continue_token = page.1;
             if continue_token.is_none() {
                 break;
             }
         }
-        pods.sort_by_key(|pod| pod.worker);
-        Ok(pods)
+        Ok(oldest_of_each(found))
     }
 
     /// The last lines of a worker's log, at most [`MOST_LINES`] of them and [`MOST_LOG`] bytes.
@@ -116,6 +121,38 @@ impl KubeClient {
         // One more than was asked for: a kubelet may count otherwise.
         response::bytes(answer.into_body(), 2 * ASKED_BYTES).await
     }
+}
+
+/// A pod that may be a worker's.
+#[derive(Debug)]
+struct FoundPod {
+    pod: WorkerPod,
+    created: Option<String>,
+}
+
+/// `None`: it is not of this attempt, or does not have the name of a worker's pod.
+fn found_pod(object: KubeObject, journal: &str, run: RunId) -> Option<FoundPod> {
+    let metadata = object.metadata();
+    let worker: WorkerId = metadata.annotation(ANNOTATION_WORKER)?.parse().ok()?;
+    let effect = metadata.annotation(ANNOTATION_EFFECT)?;
+    let (decided_by, _) = effect.rsplit_once('-')?;
+    let of_run = worker.run == run && journal_label(decided_by) == journal;
+    let ours = of_run && is_pod_name(&metadata.name, worker, effect);
+    let created = metadata.creation_timestamp.clone();
+    let pod = worker_pod(object).filter(|_| ours)?;
+    Some(FoundPod { pod, created })
+}
+
+/// Of the pods that may be a worker's the oldest, for each worker: nobody copies a pod before it is there.
+fn oldest_of_each(mut found: Vec<FoundPod>) -> Vec<WorkerPod> {
+    found.sort_by(|a, b| (a.pod.worker, &a.created).cmp(&(b.pod.worker, &b.created)));
+    let of_workers = found.chunk_by(|a, b| a.pod.worker == b.pod.worker);
+    let oldest = of_workers.filter_map(|of_worker| match of_worker {
+        [first, second, ..] if first.created == second.created => None,
+        [first, ..] => Some(first.pod.clone()),
+        [] => None,
+    });
+    oldest.collect()
 }
 
 fn worker_pod(object: KubeObject) -> Option<WorkerPod> {
@@ -186,6 +223,42 @@ mod tests {
         let waits = worker_pod(pod(json!({"forebay.dev/worker": "job-1/2/3"}), json!([]))).unwrap();
         assert!(!waits.started && !waits.ended);
         assert_eq!(worker_pod(pod(json!({}), json!([]))), None, "not ours");
+    }
+
+    /// A pod with everything that says that it is worker 3, in a namespace.
+    fn named(name: &str, namespace: &str, second: u32) -> KubeObject {
+        let annotations = json!({"forebay.dev/worker": "job-1/2/3", "forebay.dev/effect": "j-1-7"});
+        let metadata = json!({"name": name, "namespace": namespace, "uid": format!("{namespace}-{name}"), "annotations": annotations,
+            "creationTimestamp": format!("2026-11-24T11:00:{second:02}Z")});
+        let json = json!({"metadata": metadata, "spec": {"containers": [{"name": "worker"}]}});
+        KubeObject::of_json(Resource::Pods, json).unwrap()
+    }
+
+    #[test]
+    fn a_copy_of_a_workers_pod_has_no_log_of_that_worker() {
+        let worker: WorkerId = "job-1/2/3".parse().unwrap();
+        let given = crate::names::pod_name("resnet", worker, "j-1-7");
+        let pods = |objects: Vec<KubeObject>| {
+            let found = objects.into_iter().filter_map(|object| found_pod(object, "j-1", worker.run)).collect();
+            let pods = oldest_of_each(found).into_iter();
+            pods.map(|pod| format!("{}/{}", pod.namespace, pod.name)).collect::<Vec<String>>()
+        };
+        let own = format!("jobs/{given}");
+        let debug = format!("debug-{given}");
+        for (name, namespace) in
+            [("copy", "jobs"), ("copy", "others"), (debug.as_str(), "jobs"), (given.as_str(), "others")]
+        {
+            let (first, later) = (named(&given, "jobs", 5), named(name, namespace, 9));
+            assert_eq!(pods(vec![later.clone(), first.clone()]), std::slice::from_ref(&own), "{namespace}/{name}");
+            assert_eq!(pods(vec![first, later]), std::slice::from_ref(&own), "{namespace}/{name}");
+        }
+        assert_eq!(pods(vec![named("copy", "jobs", 5)]), Vec::<String>::new(), "the worker's own pod is gone");
+        // Which of two it is cannot be told.
+        assert_eq!(pods(vec![named(&given, "jobs", 5), named(&given, "others", 5)]), Vec::<String>::new());
+        let later: WorkerId = "job-1/9/3".parse().unwrap();
+        for (journal, run) in [("j-2", worker.run), ("j-1", later.run)] {
+            assert!(found_pod(named(&given, "jobs", 5), journal, run).is_none(), "{journal} {run}");
+        }
     }
 
     #[test]

@@ -83,7 +83,10 @@ impl KubeMachine {
         }
         let missing: Vec<Resource> = OBJECTS.into_iter().filter(|resource| !gang.has(*resource)).collect();
         for resource in &missing {
-            self.agenda.plan(Task::CreateObject(run, *resource), now);
+            // Where something exists under its name, it is read first, as soon as that is allowed.
+            if !self.agenda.is_open(&Task::ReadObject(run, *resource)) {
+                self.agenda.plan(Task::CreateObject(run, *resource), now);
+            }
         }
         if !missing.is_empty() {
             return;

@@ -14,7 +14,7 @@ use super::agenda::{PodKey, Task};
 use super::listing::PodList;
 use super::{KubeMachine, KubeReport};
 use crate::kube_error::KubeError;
-use crate::names::{ANNOTATION_EFFECT, FINALIZER, LABEL_JOURNAL, RunId, WorkerId, pod_name, short_hash};
+use crate::names::{ANNOTATION_EFFECT, FINALIZER, LABEL_JOURNAL, RunId, WorkerId, is_pod_name, pod_name};
 use crate::objects::{KubePod, ObjectMeta};
 use forebay_kernel::units::Timestamp;
 use std::collections::BTreeMap;
@@ -97,9 +97,7 @@ impl KubeMachine {
             return name == pod_name(subject, id, effect);
         }
         // Of an attempt that was over before this process started nobody knows the job's name. What follows it is known.
-        let end = format!("-{}-{}-{}", id.run.attempt.0, id.worker, short_hash(effect));
-        let agrees = name.strip_suffix(end.as_str()).is_some_and(|subject| name == pod_name(subject, id, effect));
-        agrees && !self.copies.is_renamed(metadata)
+        is_pod_name(name, id, effect) && !self.copies.is_renamed(metadata)
     }
 
     /// Takes a pod that is no worker's as it is now.

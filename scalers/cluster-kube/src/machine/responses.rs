@@ -129,7 +129,7 @@ impl KubeMachine {
             Task::Create(id) => self.created(id, response, now),
             Task::CreateObject(run, resource) => self.object_created(run, resource, response, now),
             Task::Read(id) => self.read(id, response, now),
-            Task::ReadObject(run, resource) => self.object_read(run, resource, response),
+            Task::ReadObject(run, resource) => self.object_read(run, resource, response, now),
             Task::ReadNamespace(run) => self.namespace_read(run, &response),
             Task::ReadNode(id) => self.node_read(id, response, now),
             Task::Bind(id) => self.bound(id, response, now),
@@ -381,19 +381,33 @@ impl KubeMachine {
         }
     }
 
-    fn object_read(&mut self, run: RunId, resource: Resource, response: KubeResponse) {
+    /// What exists under the name of a gang's Service or ConfigMap was read: it is ours only if it is of the same effect.
+    fn object_read(&mut self, run: RunId, resource: Resource, response: KubeResponse, now: Timestamp) {
         self.changed.insert(run);
         let Some(mut gang) = self.gangs.remove(&run) else { return };
-        if let KubeResponse::Object(object) = response {
-            let metadata = object.metadata().clone();
-            let effect = gang.request.as_ref().map(|request| request.effect.as_str());
-            let agrees = effect.is_none_or(|effect| metadata.annotation(ANNOTATION_EFFECT) == Some(effect));
-            if agrees && self.owner(&metadata).is_some_and(|id| id.run == run) {
-                self.gangs.insert(run, gang);
-                return self.see_object(resource, &metadata);
+        match response {
+            KubeResponse::Object(object) => {
+                let metadata = object.metadata().clone();
+                let effect = gang.request.as_ref().map(|request| request.effect.as_str());
+                let agrees = effect.is_none_or(|effect| metadata.annotation(ANNOTATION_EFFECT) == Some(effect));
+                if agrees && self.owner(&metadata).is_some_and(|id| id.run == run) {
+                    self.gangs.insert(run, gang);
+                    return self.see_object(resource, &metadata);
+                }
+                let words = format!("AlreadyExists: \"{}\" already exists, and is not of this attempt", metadata.name);
+                self.refuse(run, &mut gang, words);
             }
-            let words = format!("AlreadyExists: \"{}\" already exists, and is not of this attempt", metadata.name);
-            self.refuse(run, &mut gang, words);
+            KubeResponse::Refused(error) if error.class != KubeErrorClass::NotFound => {
+                let task = Task::ReadObject(run, resource);
+                self.report_failure(&task, 0, &error);
+                // What a start needs is asked for again. What is left of an attempt that ends is found by a list.
+                if gang.verdict.is_none() && self.run_view(run).is_some() {
+                    self.agenda.plan(task, now + DENIED_AGAIN);
+                    self.gangs.insert(run, gang);
+                    return;
+                }
+            }
+            _ => {}
         }
         gang.objects.remove(&resource);
         self.gangs.insert(run, gang);

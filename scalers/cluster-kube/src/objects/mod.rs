@@ -33,6 +33,9 @@ pub struct ObjectMeta {
     pub uid: String,
     /// Which change made it as it is.
     pub resource_version: String,
+    /// When it was created, as RFC 3339, in whole seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub creation_timestamp: Option<String>,
     /// Labels.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,

@@ -203,6 +203,36 @@ fn a_service_that_is_deleted_during_a_start_is_made_again_and_so_is_the_secret_t
     assert!(matches!(call, KubeCall::Apply { resource: Resource::Services, .. }), "{call:?}");
 }
 
+/// A role that has no `get`, and a Service of that name: that it is there is said by its creation, and whose it is by nobody.
+#[test]
+fn an_object_that_may_not_be_read_is_asked_for_after_a_pause() {
+    let mut kube = listed(ClaimPhase::Ready, node(5, json!({})));
+    kube.start(start(), RunToken::new("t".to_owned()));
+    for (id, call) in kube.poll(NOW) {
+        let KubeCall::Create { resource, mut body, .. } = call else { panic!("{call:?}") };
+        body["metadata"]["uid"] = json!("c");
+        let exists = resource == Resource::Services;
+        kube.handle_response(id, if exists { refused(409, "AlreadyExists") } else { object(resource, *body) }, NOW);
+    }
+    let (mut now, mut said) = (NOW, Vec::new());
+    for _ in 0..3 {
+        let (id, call) = one(kube.poll(now));
+        assert!(matches!(call, KubeCall::Get { resource: Resource::Services, .. }), "{call:?}");
+        kube.handle_response(id, refused(403, "Forbidden"), now);
+        let calls = [kube.poll(now), kube.poll(now + Span::secs(29))].concat();
+        assert!(calls.is_empty(), "neither it nor its creation is asked for without a pause: {calls:?}");
+        said.extend(kube.take_reports());
+        now = now + Span::secs(30);
+    }
+    assert!(matches!(&said[..], [KubeReport::Failing { operation: "read objects", .. }]), "{said:?}");
+    // The role is mended. It was deleted meanwhile.
+    let (id, _) = one(kube.poll(now));
+    kube.handle_response(id, refused(404, "NotFound"), now);
+    let (_, call) = one(kube.poll(now));
+    assert!(matches!(call, KubeCall::Create { resource: Resource::Services, .. }), "{call:?}");
+    assert_eq!(kube.take_reports(), [KubeReport::Recovered { operation: "read objects" }]);
+}
+
 #[test]
 fn a_ready_node_that_registers_again_loses_the_taint_of_its_start_again() {
     let taint = |key: &str| json!({"key": key, "effect": "NoSchedule"});
