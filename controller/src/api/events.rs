@@ -42,8 +42,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Warnings in an answer, over all of its events, and characters of each: somebody reads them.
-const MOST_WARNINGS: usize = 100;
+/// Warnings in an answer, over all of its events: somebody reads them.
+pub(crate) const MOST_WARNINGS: usize = 100;
+
+/// Characters of each.
 const MOST_WARNING: usize = 300;
 
 /// Refusals of an answer that say all that the state knows. Further ones have their code and its own words.
@@ -55,7 +57,7 @@ const DECODED_AT_ONCE: usize = 16 * 1024;
 /// What became of the events of one request.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Taken {
-    /// Durable.
+    /// Durable, in the order of the request.
     pub accepted: Vec<TakenEvent>,
     /// Not taken, and why.
     pub rejected: Vec<RefusedEvent>,

@@ -177,9 +177,13 @@ journaled. Pods that run go on. `kubectl delete pods,services,configmaps -l fore
     #[command(after_help = "\
 Examples:
   forebay submit job.json
+  forebay submit night/*.json
   cat jobs.jsonl | forebay submit -
   forebay submit job.json --wait --timeout 2h      # exits like `wait`
-  forebay submit job.json --server http://forebay:8080 --token-file /run/secrets/forebay")]
+  forebay submit job.json --server http://forebay:8080 --token-file /run/secrets/forebay
+
+Warnings and refusals name the file and the line that their event begins on. With --json: {\"accepted\":[{\"file\",\"line\",\"column\",\"job\",
+\"subject\",\"new\",\"warnings\"}],\"rejected\":[{\"file\",\"line\",\"column\",\"index\",\"subject\",\"code\",\"path\",\"message\",..}]}.")]
     Submit(SubmitArgs),
     /// Wait until a job is over: exits 0 completed, 3 failed or rejected, 4 cancelled, 5 timed out.
     #[command(after_help = "\
@@ -739,7 +743,8 @@ pub struct WaitArgs {
 #[derive(Debug, Args)]
 pub struct SubmitArgs {
     /// Events as JSON: one object, an array, or one a line. `-` is stdin.
-    pub file: PathBuf,
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
     /// Wait until all submitted jobs are over, and exit like `wait`: 3 if one failed, else 4 if one was cancelled, 5 if time is up.
     #[arg(long)]
     pub wait: bool,

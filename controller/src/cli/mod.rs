@@ -13,6 +13,7 @@ mod connection;
 mod cost;
 mod demand;
 mod doctor;
+mod event_files;
 mod events;
 mod folder;
 mod gate;

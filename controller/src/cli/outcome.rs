@@ -148,6 +148,12 @@ pub fn read_bytes(path: &std::path::Path) -> Result<Vec<u8>, Failure> {
 /// What editors on Windows begin a file of text with. It says nothing, and no reader of JSON takes it.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
+/// What messages call a file. `-` is stdin.
+#[must_use]
+pub fn name_of(path: &std::path::Path) -> String {
+    if path.as_os_str() == "-" { "stdin".to_owned() } else { path.display().to_string() }
+}
+
 /// Reads a file of text, without a byte order mark. `-` is stdin.
 ///
 /// # Errors
@@ -160,13 +166,13 @@ pub fn read(path: &std::path::Path) -> Result<String, Failure> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(Failure::input(format_args!(
             "{}: the file is empty: check that it was written in full",
-            path.display()
+            name_of(path)
         )));
     }
     String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
         let line = e.as_bytes()[..at].iter().filter(|b| **b == b'\n').count() + 1;
-        Failure::input(format_args!("{}, line {line}: not UTF-8 text: give a text file, unpacked", path.display()))
+        Failure::input(format_args!("{}, line {line}: not UTF-8 text: give a text file, unpacked", name_of(path)))
     })
 }
 

@@ -1,7 +1,7 @@
 //! What a submitter is told: warnings, names that are nearly right, deadlines that are over, and one job whole.
 
 use forebay_integration::teams::{ask_json, fast, prepared, secret, start, submission, submit};
-use forebay_integration::{Said, Server, run, until};
+use forebay_integration::{Said, Server, forebay, run, until};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
@@ -75,6 +75,64 @@ fn a_field_that_is_given_twice_is_refused_in_a_file_as_in_a_request() {
         said.err
     );
     assert!(said.out.contains("good") && !said.out.contains("twice"), "{}", said.out);
+}
+
+#[test]
+fn warnings_and_refusals_of_files_and_stdin_name_file_and_line() {
+    let folder = prepared();
+    let server = start(folder.path(), &[]);
+    let path = |name: &str| folder.path().join(name);
+    let lines = [
+        submission("one", "open", 60),
+        with("two", "priorty", json!(7)),
+        with("three", "tier", json!("norml")),
+        with("four", "deadline", json!("2020-01-01T00:00:00Z")),
+    ];
+    let mut lines = lines.map(|event| event.to_string());
+    std::fs::write(path("jobs.ndjson"), lines.join("\n\n")).expect("writes");
+    let list = format!("[{},\n  {}]\n", with("five", "queue", json!("opne")), with("six", "priorty", json!(7)));
+    std::fs::write(path("list.json"), list).expect("writes");
+    let said = ask_as(&server, folder.path(), "team-a", &["submit", "jobs.ndjson", "list.json"]);
+    assert_eq!(said.code, 2, "{said:?}");
+    for (begin, part) in [
+        ("warning: jobs.ndjson, line 3 (two): ", "did you mean `priority`?"),
+        ("rejected: jobs.ndjson, line 5 (three): ", "did you mean `normal`?"),
+        ("warning: jobs.ndjson, line 7 (four): ", "`data.deadline` was over"),
+        ("rejected: list.json, line 1, column 2 (five): ", "did you mean `open`?"),
+        ("warning: list.json, line 2 (six): ", "did you mean `priority`?"),
+        ("note: what was warned of was taken", "`forebay schema event`"),
+        ("note: mend what was rejected", "submit all of it again"),
+    ] {
+        let found = said.err.lines().any(|line| line.starts_with(begin) && line.contains(part));
+        assert!(found, "no `{begin}` with `{part}`: {}", said.err);
+    }
+    // The remedies work: what was taken is known, and what was mended is taken.
+    assert!(said.err.contains("is over with that: submit it mended, with `\"rerun\": true` in its `data`"), "{said:?}");
+    lines[2] = with("three", "rerun", json!(true)).to_string();
+    std::fs::write(path("jobs.ndjson"), lines.join("\n\n")).expect("writes");
+    let again = ask_as(&server, folder.path(), "team-a", &["submit", "jobs.ndjson"]);
+    assert_eq!((again.code, again.out.matches("(known already)").count()), (0, 3), "{again:?}");
+    // Stdin goes by its name, and machines read the same places.
+    let list =
+        format!("[{},\n  {}]\n", submission("seven", "open", 60), with("eight", "gang", json!({ "workers": 0 })));
+    std::fs::write(path("piped.json"), list).expect("writes");
+    let piped = std::fs::File::open(path("piped.json")).expect("opens");
+    let mut command = forebay(folder.path(), &["submit", "-", "--json", "--token-file", "one.token"]);
+    let said: Said = command.env("FOREBAY_SERVER", &server.url).stdin(piped).output().expect("runs").into();
+    let (answer, code) = (said.json(), said.code);
+    let place = |one: &Value| json!([one["subject"], one["file"], one["line"], one["column"]]);
+    assert_eq!(place(&answer["accepted"][0]), json!(["seven", "stdin", 1, 2]), "{answer}");
+    assert_eq!(place(&answer["rejected"][0]), json!(["eight", "stdin", 2, null]), "{answer}");
+    assert_eq!((code, &answer["rejected"][0]["index"]), (2, &json!(1)), "{answer}");
+    // Where one file cannot be read nothing of the others is sent.
+    std::fs::write(path("good.json"), submission("good", "open", 60).to_string()).expect("writes");
+    std::fs::write(path("torn.ndjson"), "{}\n{\"type\":").expect("writes");
+    for (file, part) in [("torn.ndjson", "torn.ndjson, line 2, column "), ("none.json", "none.json: no such file")] {
+        let said = ask_as(&server, folder.path(), "team-a", &["submit", "good.json", file]);
+        assert!(said.code == 2 && said.out.is_empty() && said.err.contains(part), "{said:?}");
+    }
+    let (status, _) = ask_json(&server, "team-a", "GET", "/v1/jobs/good", None);
+    assert_eq!(status, 404);
 }
 
 #[test]
