@@ -38,9 +38,12 @@ where
 {
     let archive = Arc::clone(&api.archive);
     let done = api.room.read(who).await?.spend(move || read(&archive)).await;
-    let failed =
-        |why: String| ApiError::new(500, "Archive", why, "see the controller's log, then `forebay journal verify`");
-    done.map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))
+    done.map_err(unread)?.map_err(unread)
+}
+
+/// The journal cannot be read.
+pub(super) fn unread(why: impl std::error::Error) -> ApiError {
+    ApiError::new(500, "Archive", why.to_string(), "see the controller's log, then `forebay journal verify`")
 }
 
 /// The last job of a subject in the caller's tenant. `None`: the archive has none that this caller may see.

@@ -130,6 +130,11 @@ async fn by_account(api: &Api, parts: &Parts) -> Option<Result<Arc<Who>, ApiErro
     }))
 }
 
+/// Who holds the token that a request has, whatever it asks for. `None`: it has none, or none of the configuration.
+pub(super) fn holder(api: &Api, headers: &HeaderMap) -> Option<Arc<Who>> {
+    api.tokens.find(&sent(headers, By::BearerOrBasic)?)
+}
+
 /// From where a request came, as far as the network tells.
 fn sender(api: &Api, parts: &Parts) -> TokenSender {
     let from = parts.extensions.get::<PeerAddress>().map(|from| from.0);

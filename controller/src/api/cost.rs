@@ -2,12 +2,12 @@
 //! lists of jobs.
 //!
 //! ```text
-//! engine (driver's thread): position, open charges -> journal (blocking thread): charges before it -> all charges (blocking thread)
-//!   -> what may this caller see? (driver's thread) -> rows (blocking thread)
+//! a bill's turn -> engine (driver's thread): position, open charges -> journal (blocking thread): charges before it, within a budget
+//!   -> what may this caller see? (driver's thread) -> rows (blocking thread) -> the turn is given back
 //! ```
 //!
 //! Never: another's jobs or nobody's time to who is no operator; a read of the disk on the driver's thread; the sums of a bill on a thread that
-//! serves connections, or before another caller has its turn.
+//! serves connections, or before another caller has its turn; a part of a bill as if it were all of it.
 
 use super::Api;
 use super::archive;
@@ -15,14 +15,16 @@ use super::auth::Reader;
 use super::error::ApiError;
 use super::find::{Name, Place, find_anywhere};
 use super::jobs::query;
+use super::ledger::{LedgerLimits, MOST_DATASET, no_dataset};
+use super::room::HeldTurn;
 use super::rows::not_read;
 use crate::config::tokens::Who;
 use crate::cost::{
-    BalanceCheck, BillScope, CostBasis, CostBy, CostRange, CostSubset, Slots, Unbalanced, focus_csv, job_cost,
+    BalanceCheck, BillScope, CostBasis, CostBy, CostRange, CostSubset, Slots, Unbalanced, focus_csv_within, job_cost,
     scoped_bill,
 };
 use crate::document::write;
-use crate::journal::{ArchiveReader, JournalError, SpendQuery, SpendRead, SpendTotals};
+use crate::journal::{ArchiveReader, JobSlots, SpendOfJobs, SpendQuery, SpendRead, SpendTotals};
 use crate::show::figures::short;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -41,12 +43,6 @@ use std::sync::Arc;
 /// Times that the journal is asked: what a bill is read at passes only while two snapshots are written, and for metrics while another scrape is
 /// answered.
 pub(super) const TRIES: u32 = 3;
-
-/// Slots of a week of the ledger: quarters of an hour.
-const WEEK: u32 = 7 * 24 * 4;
-
-/// Weeks of the ledger that are read for a list of jobs at most: each read has all charges of its slots in memory, as a bill of them has.
-const MOST_WEEKS: usize = 8;
 
 /// What is asked for.
 #[derive(Default)]
@@ -101,9 +97,9 @@ pub(super) async fn cost(
         let remedy = "leave `spread` out, or ask with a token that has the role `operate`";
         return Err(ApiError::new(403, "RoleMissing", "what was nobody's is for operators to see", remedy));
     }
-    let VisibleCharges { basis, charges, jobs, .. } = charges_of(&api, &who, |_| range.clone()).await?;
+    let (turn, VisibleCharges { basis, charges, jobs, .. }) = charges_of(&api, &who, |_| range.clone()).await?;
     let write = move || scoped_bill(&by, &scope, basis, charges, &jobs).map(|bill| Json(bill).into_response());
-    computed(&api, &who, write).await?.map_err(bad)
+    turn.spend(write).await.map_err(not_read)?.map_err(bad)
 }
 
 /// The bill as a FOCUS dataset in CSV.
@@ -113,18 +109,15 @@ pub(super) async fn focus(
     asked: Result<Query<CostRange>, QueryRejection>,
 ) -> Result<impl IntoResponse, ApiError> {
     let range: CostRange = query(asked)?;
-    let VisibleCharges { basis, charges, jobs, .. } = charges_of(&api, &who, |_| range.clone()).await?;
-    let text = computed(&api, &who, move || focus_csv(&basis, &charges, &jobs)).await?;
+    let (turn, VisibleCharges { range, basis, charges, jobs }) = charges_of(&api, &who, |_| range.clone()).await?;
+    let write = move || {
+        focus_csv_within(&basis, &charges, &jobs, MOST_DATASET).map_err(|reached| {
+            let from = range.slots(&basis).map_or(Slots::ALL.from, |slots| slots.from);
+            no_dataset(CostRange::latest_end(&basis, from, reached).as_deref())
+        })
+    };
+    let text = turn.spend(write).await.map_err(not_read)??;
     Ok(([(header::CONTENT_TYPE, "text/csv; charset=utf-8")], text))
-}
-
-/// Computes something of a bill on a thread that may take its time, in the turn of whoever asks.
-async fn computed<R: Send + 'static>(
-    api: &Api,
-    who: &Who,
-    compute: impl FnOnce() -> R + Send + 'static,
-) -> Result<R, ApiError> {
-    api.room.bill(who).await?.spend(compute).await.map_err(not_read)
 }
 
 /// What a caller may see of a bill, at one position.
@@ -139,34 +132,52 @@ pub(super) struct VisibleCharges {
     pub jobs: BTreeMap<JobId, BilledJob>,
 }
 
-/// What a caller may see, of a range that may depend on what day it is.
+/// What a caller may see, of a range that may depend on what day it is, and the turn in which it was read: what is made of it is made in that.
 pub(super) async fn charges_of(
     api: &Api,
     who: &Arc<Who>,
     range: impl Fn(&CostBasis) -> CostRange + Send + Sync,
-) -> Result<VisibleCharges, ApiError> {
+) -> Result<(HeldTurn, VisibleCharges), ApiError> {
+    let mut turn = api.room.bill(who).await?;
     for _ in 0..TRIES {
         let basis = api.ask(who, |engine, _| CostBasis::of(engine.state())).await?;
         let range = range(&basis);
         let slots = range.slots(&basis).map_err(bad)?;
-        let asked = SpendQuery { from: slots.from, to: slots.to, upto: basis.upto, job: None };
-        let SpendRead::Found { charges, jobs } = archive::read(api, who, move |archive| archive.spend(&asked)).await?
-        else {
-            continue;
-        };
         let whole = if range.is_all() { BalanceCheck::Checked } else { BalanceCheck::NotRead };
-        let complete = move || -> Result<CompleteCharges, Unbalanced> {
-            let (charges, jobs) = basis.complete(charges, jobs, &slots, whole)?;
-            Ok(CompleteCharges { basis: basis.within(&slots), charges, jobs })
-        };
-        let unbalanced = |e: Unbalanced| {
-            ApiError::new(500, "Unbalanced", e.to_string(), "run `forebay journal verify` on a copy of the folder")
-        };
-        let complete = computed(api, who, complete).await?.map_err(unbalanced)?;
-        let CompleteCharges { basis, charges, jobs } = visible(api, who, complete).await?;
-        return Ok(VisibleCharges { range, basis, charges, jobs });
+        let (archive, limits) = (Arc::clone(&api.archive), api.ledger);
+        let read = move || read_complete(&archive, limits, basis, &slots, whole);
+        let (later, read) = turn.step(read).await.map_err(not_read)?;
+        turn = later;
+        let Some(complete) = read? else { continue };
+        let (turn, complete) = visible(api, who, turn, complete).await?;
+        let CompleteCharges { basis, charges, jobs } = complete;
+        return Ok((turn, VisibleCharges { range, basis, charges, jobs }));
     }
     Err(passed())
+}
+
+/// All charges of a range. `None`: the journal went on meanwhile.
+fn read_complete(
+    archive: &ArchiveReader,
+    limits: LedgerLimits,
+    basis: CostBasis,
+    slots: &Slots,
+    whole: BalanceCheck,
+) -> Result<Option<CompleteCharges>, ApiError> {
+    let asked = SpendQuery { from: slots.from, to: slots.to, upto: basis.upto };
+    let mut budget = limits.budget();
+    let read = archive.spend_within(&asked, &mut |held| budget.go_on(held)).map_err(archive::unread)?;
+    let (charges, jobs) = match read {
+        SpendRead::Found { charges, jobs } => (charges, jobs),
+        SpendRead::Passed => return Ok(None),
+        SpendRead::Cut { before } => {
+            return Err(budget.no_bill(CostRange::latest_end(&basis, slots.from, before).as_deref()));
+        }
+    };
+    let (charges, jobs) = basis.complete(charges, jobs, slots, whole).map_err(|e| {
+        ApiError::new(500, "Unbalanced", e.to_string(), "run `forebay journal verify` on a copy of the folder")
+    })?;
+    Ok(Some(CompleteCharges { basis: basis.within(slots), charges, jobs }))
 }
 
 /// What one job cost, open or over. For a replica it is what its service cost, under the service's name: that is what replicas are charged to.
@@ -191,22 +202,37 @@ pub(super) async fn of_job(
     };
     // Slots are quarters, halves or hours: the hour before it was submitted has whatever it was charged first.
     let from = LedgerSlot(u32::try_from(arrival.0.saturating_sub(HOUR_MS) / QUARTER_MS).unwrap_or(0));
+    let asked = JobSlots { job: id, from, to: Slots::ALL.to };
+    let mut turn = api.room.bill(&who).await?;
     for _ in 0..TRIES {
         let basis = api.ask(&who, |engine, _| CostBasis::of(engine.state())).await?;
-        let asked = SpendQuery { from, job: Some(id), ..SpendQuery::all(basis.upto) };
-        let SpendRead::Found { charges, jobs } =
-            archive::read(&api, &who, move |archive| archive.spend(&asked)).await?
-        else {
-            continue;
-        };
-        let cost = move || -> Result<JobCost, Unbalanced> {
-            let (charges, _) = basis.complete(charges, jobs, &Slots::ALL, BalanceCheck::NotRead)?;
-            Ok(job_cost(&basis, id, &charges))
-        };
-        let unbalanced = |e: Unbalanced| ApiError::new(500, "Unbalanced", e.to_string(), "report this");
-        return computed(&api, &who, cost).await?.map(Json).map_err(unbalanced);
+        let (archive, limits) = (Arc::clone(&api.archive), api.ledger);
+        let read = move || cost_of_job(&archive, limits, &basis, asked);
+        let (later, cost) = turn.step(read).await.map_err(not_read)?;
+        turn = later;
+        if let Some(cost) = cost? {
+            return Ok(Json(cost));
+        }
     }
     Err(passed())
+}
+
+/// What one job cost. `None`: the journal went on meanwhile.
+fn cost_of_job(
+    archive: &ArchiveReader,
+    limits: LedgerLimits,
+    basis: &CostBasis,
+    asked: JobSlots,
+) -> Result<Option<JobCost>, ApiError> {
+    let mut budget = limits.budget();
+    let read = archive.spend_of_jobs(basis.upto, &[asked], &mut |held| budget.go_on(held));
+    let Some(SpendOfJobs { charges, whole }) = read.map_err(archive::unread)? else { return Ok(None) };
+    if whole == 0 {
+        return Err(budget.no_cost());
+    }
+    let complete = basis.complete(charges, BTreeMap::new(), &Slots::ALL, BalanceCheck::NotRead);
+    let (charges, _) = complete.map_err(unbalanced)?;
+    Ok(Some(job_cost(basis, asked.job, &charges)))
 }
 
 /// A job that may have been charged, and when.
@@ -223,20 +249,21 @@ pub(super) struct ChargedJob {
 impl ChargedJob {
     /// The slots in which it was charged, if it was. They are quarters, halves or hours: the hour before it was accepted has whatever it was
     /// charged first.
-    fn slots(&self, now: Timestamp) -> Slots {
+    fn slots(&self, now: Timestamp) -> JobSlots {
         let slot = |at: u64| u32::try_from(at / QUARTER_MS).unwrap_or(u32::MAX);
         let last = slot(self.ended.unwrap_or(now).0);
-        Slots {
+        JobSlots {
+            job: self.id,
             from: LedgerSlot(slot(self.accepted.0.saturating_sub(HOUR_MS))),
             to: LedgerSlot(last.saturating_add(1)),
         }
     }
 }
 
-/// What jobs of a list have cost so far, in US dollars, each as `GET /v1/jobs/{id}/cost` says it. Of one job its own charges are read, for several
-/// at most [`MOST_WEEKS`] weeks of the ledger.
+/// What jobs have cost so far, in US dollars, each as `GET /v1/jobs/{id}/cost` says it. Their own charges are read, those of the first job first.
 ///
-/// Jobs that these weeks do not tell all of are left out, and those that were accepted before the ledger knew by whom: never less than they cost.
+/// Jobs for which the budget of a read is not enough are left out, and those that were accepted before the ledger knew by whom: never less than
+/// they cost.
 pub(super) async fn of_jobs(
     api: &Api,
     who: &Arc<Who>,
@@ -245,22 +272,35 @@ pub(super) async fn of_jobs(
     if jobs.is_empty() {
         return Ok(BTreeMap::new());
     }
-    'again: for _ in 0..TRIES {
+    let mut turn = api.room.bill(who).await?;
+    for _ in 0..TRIES {
         let ask = |engine: &Engine, _: &_| (CostBasis::of(engine.state()), known_since(engine.state()));
         let (basis, Some(since)) = api.ask(who, ask).await? else { return Ok(BTreeMap::new()) };
-        let known: Vec<ChargedJob> = jobs.iter().copied().filter(|job| job.accepted >= since).collect();
-        let (queries, told) = queries(&known, &basis);
-        let told = Arc::new(told);
-        let mut charges = SpendTotals::new();
-        for asked in queries {
-            let Some(found) = charges_of_some(api, who, asked, &told).await? else { continue 'again };
-            charges.extend(found);
+        let known = jobs.iter().filter(|job| job.accepted >= since);
+        let known: Vec<JobSlots> = known.map(|job| job.slots(basis.now)).collect();
+        let (archive, limits) = (Arc::clone(&api.archive), api.ledger);
+        let read = move || costs_of_jobs(&archive, limits, &basis, &known);
+        let (later, costs) = turn.step(read).await.map_err(not_read)?;
+        turn = later;
+        if let Some(costs) = costs? {
+            return Ok(costs);
         }
-        let costs = move || costs(&basis, charges, &told);
-        let unbalanced = |e: Unbalanced| ApiError::new(500, "Unbalanced", e.to_string(), "report this");
-        return computed(api, who, costs).await?.map_err(unbalanced);
     }
     Err(passed())
+}
+
+/// What the first of these jobs have cost, as many as a read may take. `None`: the journal went on meanwhile.
+fn costs_of_jobs(
+    archive: &ArchiveReader,
+    limits: LedgerLimits,
+    basis: &CostBasis,
+    jobs: &[JobSlots],
+) -> Result<Option<BTreeMap<JobId, f64>>, ApiError> {
+    let mut budget = limits.budget();
+    let read = archive.spend_of_jobs(basis.upto, jobs, &mut |held| budget.go_on(held));
+    let Some(SpendOfJobs { charges, whole }) = read.map_err(archive::unread)? else { return Ok(None) };
+    let told: BTreeSet<JobId> = jobs.iter().take(whole).map(|asked| asked.job).collect();
+    costs(basis, charges, &told).map(Some).map_err(unbalanced)
 }
 
 /// From when on the ledger tells what each job cost. `None`: no policy has said yet how to bill.
@@ -268,55 +308,6 @@ fn known_since(state: &EngineState) -> Option<Timestamp> {
     let began = state.billing()?.began();
     let spent_before = began.earlier.iter().any(|spent| *spent != EarlierSpend::default());
     Some(if spent_before { began.at } else { Timestamp::default() })
-}
-
-/// What is read of the ledger for some jobs, and the jobs that this tells all of. No slot is read twice.
-fn queries(jobs: &[ChargedJob], basis: &CostBasis) -> (Vec<SpendQuery>, BTreeSet<JobId>) {
-    let query = |slots: Slots, job| SpendQuery { from: slots.from, to: slots.to, upto: basis.upto, job };
-    if let [job] = jobs {
-        return (vec![query(job.slots(basis.now), Some(job.id))], BTreeSet::from([job.id]));
-    }
-    let (weeks, told) = weeks_of(jobs, basis.now);
-    (weeks.into_values().map(|slots| query(slots, None)).collect(), told)
-}
-
-/// Of at most [`MOST_WEEKS`] weeks the slots that are to be read, and the jobs that they tell all of: the first of these jobs first. A job of more
-/// weeks does not keep the others from being told.
-fn weeks_of(jobs: &[ChargedJob], now: Timestamp) -> (BTreeMap<u32, Slots>, BTreeSet<JobId>) {
-    let (mut weeks, mut told) = (BTreeMap::<u32, Slots>::new(), BTreeSet::new());
-    for job in jobs {
-        let slots = job.slots(now);
-        let own = slots.from.0 / WEEK..slots.to.0.div_ceil(WEEK);
-        // One too many is enough: no more of them are looked at.
-        let more = own.clone().filter(|week| !weeks.contains_key(week)).take(MOST_WEEKS + 1).count();
-        if weeks.len() + more > MOST_WEEKS {
-            continue;
-        }
-        for week in own {
-            let (begins, ends) = (week.saturating_mul(WEEK), (week + 1).saturating_mul(WEEK));
-            let part = Slots { from: slots.from.max(LedgerSlot(begins)), to: slots.to.min(LedgerSlot(ends)) };
-            let read = weeks.entry(week).or_insert(part);
-            *read = Slots { from: read.from.min(part.from), to: read.to.max(part.to) };
-        }
-        told.insert(job.id);
-    }
-    (weeks, told)
-}
-
-/// What some jobs were charged in these slots. `None`: the journal went on meanwhile.
-async fn charges_of_some(
-    api: &Api,
-    who: &Who,
-    asked: SpendQuery,
-    jobs: &Arc<BTreeSet<JobId>>,
-) -> Result<Option<SpendTotals>, ApiError> {
-    let jobs = Arc::clone(jobs);
-    let read = move |archive: &ArchiveReader| -> Result<Option<SpendTotals>, JournalError> {
-        let SpendRead::Found { mut charges, .. } = archive.spend(&asked)? else { return Ok(None) };
-        charges.retain(|key, _| key.job.is_some_and(|id| jobs.contains(&id)));
-        Ok(Some(charges))
-    };
-    archive::read(api, who, read).await
 }
 
 /// What each of these jobs has cost: all its charges, closed and open, rounded once.
@@ -329,6 +320,11 @@ fn costs(basis: &CostBasis, charges: SpendTotals, jobs: &BTreeSet<JobId>) -> Res
         }
     }
     Ok(own.iter().map(|(id, charges)| (*id, job_cost(basis, *id, charges).cost_usd)).collect())
+}
+
+/// A fault of this program: open charges of a state were not what its nodes cost.
+fn unbalanced(fault: Unbalanced) -> ApiError {
+    ApiError::new(500, "Unbalanced", fault.to_string(), "report this")
 }
 
 fn passed() -> ApiError {
@@ -369,13 +365,18 @@ impl CompleteCharges {
 }
 
 /// What a caller may see of a bill: operators all of it, others the jobs that they may see.
-async fn visible(api: &Api, who: &Arc<Who>, complete: CompleteCharges) -> Result<CompleteCharges, ApiError> {
+async fn visible(
+    api: &Api,
+    who: &Arc<Who>,
+    turn: HeldTurn,
+    complete: CompleteCharges,
+) -> Result<(HeldTurn, CompleteCharges), ApiError> {
     if who.operates() {
-        return Ok(complete);
+        return Ok((turn, complete));
     }
     let caller = Arc::clone(who);
     let submitted = move || (complete.submitted(&caller), complete);
-    let (submitted, complete) = computed(api, who, submitted).await?;
+    let (turn, (submitted, complete)) = turn.step(submitted).await.map_err(not_read)?;
     let caller = Arc::clone(who);
     let may = move |engine: &Engine, _: &_| {
         let state = engine.state();
@@ -384,36 +385,23 @@ async fn visible(api: &Api, who: &Arc<Who>, complete: CompleteCharges) -> Result
     };
     let may = api.ask(who, may).await?;
     let caller = Arc::clone(who);
-    computed(api, who, move || complete.seen(&caller, &may)).await
+    turn.step(move || complete.seen(&caller, &may)).await.map_err(not_read)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The slots of a day.
-    const DAY: u32 = 24 * 4;
-
-    /// A job that was accepted and over on these days.
-    fn job(id: u64, accepted: u64, ended: Option<u64>) -> ChargedJob {
-        let at = |day: u64| Timestamp(day * 24 * HOUR_MS);
-        ChargedJob { id: JobId(id), accepted: at(accepted), ended: ended.map(at) }
-    }
-
     #[test]
-    fn a_list_reads_the_slots_that_its_jobs_need_and_of_no_more_than_so_many_weeks() {
-        let now = Timestamp(1_000 * 24 * HOUR_MS);
-        let (weeks, told) = weeks_of(&[job(1, 1, Some(2)), job(2, 0, None), job(3, 3, Some(4))], now);
-        assert_eq!(told, BTreeSet::from([JobId(1), JobId(3)]), "1,000 days are too many, and keep nobody else out");
-        let read = Slots { from: LedgerSlot(DAY - 4), to: LedgerSlot(4 * DAY + 1) };
-        assert_eq!(weeks, BTreeMap::from([(0, read)]), "from an hour before the first to the end of the last");
-        let (weeks, told) = weeks_of(&[job(1, 5, Some(9))], now);
-        assert_eq!(told.len(), 1);
-        let [first, second] = [(5 * DAY - 4, WEEK), (WEEK, 9 * DAY + 1)]
-            .map(|(from, to)| Slots { from: LedgerSlot(from), to: LedgerSlot(to) });
-        assert_eq!(weeks, BTreeMap::from([(0, first), (1, second)]), "no slot is read twice");
-        let many: Vec<ChargedJob> = (0..9).map(|n| job(n, 7 * n + 1, Some(7 * n + 2))).collect();
-        let (weeks, told) = weeks_of(&many, now);
-        assert_eq!((weeks.len(), told), (MOST_WEEKS, (0..8).map(JobId).collect::<BTreeSet<_>>()));
+    fn a_job_is_looked_for_from_an_hour_before_it_was_accepted_to_its_end() {
+        let hour = |hour: u64| Timestamp(hour * HOUR_MS);
+        let slots = |accepted: u64, ended: Option<u64>| {
+            let job = ChargedJob { id: JobId(7), accepted: hour(accepted), ended: ended.map(hour) };
+            let JobSlots { job, from, to } = job.slots(hour(100));
+            assert_eq!(job, JobId(7));
+            (from.0, to.0)
+        };
+        assert_eq!(slots(24, Some(48)), (23 * 4, 48 * 4 + 1));
+        assert_eq!(slots(0, None), (0, 100 * 4 + 1), "one that is open has its charges of now");
     }
 }

@@ -7,10 +7,11 @@
 //! ```
 //!
 //! One peer may hold as many connections as stay free; one that holds none finds room. A trusted proxy speaks for many: its connections
-//! are not one peer's, and its callers are told apart by their tokens. The reserve is beyond all of these bounds, so that health and
+//! are not one peer's. Whose each of them is, its requests tell: callers.rs. The reserve is beyond all of these bounds, so that health and
 //! metrics are answered to a prober whose address, or proxy, somebody else uses up; one connection of it is for one request.
 //! Never: waits for a client before another is accepted; a connection of the reserve that cannot be replaced.
 
+use super::callers::AskedConnection;
 use super::ended;
 use super::error::ApiError;
 use super::outside::Shaped;
@@ -77,7 +78,7 @@ pub(super) async fn serve(
 }
 
 /// The same, with so many connections beside the reserve.
-async fn serve_within(
+pub(super) async fn serve_within(
     places: &Shares,
     listener: TcpListener,
     router: Router,
@@ -113,10 +114,10 @@ async fn serve_within(
     Ok(())
 }
 
-/// What those get on a connection of the reserve who want anything but health and metrics.
-fn too_many_connections() -> ApiError {
+/// What those get who have their part of the connections. On a connection of the reserve: who want anything but health and metrics.
+pub(super) fn too_many_connections(whose: &str) -> ApiError {
     let remedy = "close some, or use them for more requests";
-    ApiError::new(429, "TooManyConnections", "this address has too many connections", remedy).retry_after(5)
+    ApiError::new(429, "TooManyConnections", format!("{whose} has too many connections"), remedy).retry_after(5)
 }
 
 /// Whether a request may be answered on a connection of the reserve.
@@ -200,16 +201,18 @@ impl Server {
         builder.max_headers(MOST_HEADERS).max_header_size(MOST_HEAD).keep_alive(!is_reserved);
         let asked = Arc::new(AtomicBool::new(false));
         let has_asked = Arc::clone(&asked);
+        let whose = AskedConnection::default();
         let router = TowerToHyperService::new(self.router.clone());
         let service = service_fn(move |mut request: hyper::Request<Incoming>| {
             has_asked.store(true, Ordering::Relaxed);
             request.extensions_mut().insert(from);
+            request.extensions_mut().insert(whose.clone());
             let is_answered = !is_reserved || is_for_the_reserve(&request);
             let answer = is_answered.then(|| router.call(request));
             async move {
                 match answer {
                     Some(answer) => answer.await,
-                    None => Ok(too_many_connections().into_response()),
+                    None => Ok(too_many_connections("this address").into_response()),
                 }
             }
         });
@@ -235,7 +238,7 @@ impl Server {
 }
 
 /// Connections at most, by what the system allows this process to open.
-fn most_connections() -> usize {
+pub(super) fn most_connections() -> usize {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let files = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
     let files = files.and_then(|rest| rest.split_whitespace().next()?.parse::<usize>().ok());

@@ -9,7 +9,7 @@ use super::cost::TRIES;
 use super::error::ApiError;
 use super::{archive, visible};
 use crate::config::tokens::Who;
-use crate::cost::CostBasis;
+use crate::cost::{AccountsRead, CostBasis};
 use crate::driver::QueryContext;
 use crate::metrics::family::Family;
 use crate::metrics::series::Audience;
@@ -69,18 +69,24 @@ pub(super) async fn metrics(
     Ok((headers, body).into_response())
 }
 
-/// What the ledger says by whom. Empty where it cannot be read now, which the log says: a counter that is left out is no zero.
+/// What the ledger says by whom. Empty where it cannot be read now, or is not read to its end yet, which the log says: a counter that is left out
+/// is no zero.
 async fn money(api: &Api, who: &Who, first: CostBasis) -> Vec<Family> {
     let mut basis = first;
     for _ in 0..TRIES {
-        let accounts = Arc::clone(&api.accounts);
+        let (accounts, mut budget) = (Arc::clone(&api.accounts), api.ledger.budget());
         let read = archive::read(api, who, move |archive| {
-            accounts.lock().unwrap_or_else(PoisonError::into_inner).at(&basis, archive)
+            let mut accounts = accounts.lock().unwrap_or_else(PoisonError::into_inner);
+            accounts.at(&basis, archive, &mut |held| budget.go_on(held))
         });
         match read.await {
-            Ok(Some(accounts)) => return spend::families(&accounts),
+            Ok(AccountsRead::Whole(accounts)) => return spend::families(&accounts),
+            Ok(AccountsRead::Partial) => {
+                tracing::info!("the spending of queues is left out of the metrics until all of the ledger is read");
+                return Vec::new();
+            }
             // Another scrape, or the sums, are past it.
-            Ok(None) => {}
+            Ok(AccountsRead::Passed) => {}
             Err(error) => {
                 tracing::warn!(?error, "the spending of queues is left out of the metrics");
                 return Vec::new();

@@ -1,9 +1,9 @@
 //! The HTTP API and its small client: events in, jobs, nodes, queues, state, statuses and metrics out, and pages for people.
 //!
 //! ```text
-//! request -> guard (host, origin) -> auth (token, role) -> handler -> driver::DriverHandle -> answer (for events: after they are durable)
-//!                                                             |
-//!                                              visible: what this caller may act on
+//! request -> guard (host, origin) -> callers (whose) -> auth (token, role) -> handler -> driver::DriverHandle -> answer
+//!                                                                                |          (for events: after they are durable)
+//!                                                                 visible: what this caller may act on
 //! ```
 //!
 //! Never: keeps state of its own beyond who waits for which job, answers before a write is durable, or buffers without bound.
@@ -15,6 +15,7 @@ mod audit;
 mod auth;
 mod body;
 pub mod brakes;
+mod callers;
 mod checked;
 pub mod client;
 pub mod confirm_dead;
@@ -27,6 +28,7 @@ mod guard;
 pub(crate) mod history;
 mod job_events;
 pub mod jobs;
+mod ledger;
 mod listen;
 pub mod listing;
 pub mod logs;
@@ -64,6 +66,7 @@ use error::ApiError;
 use forebay_engine::engine::Engine;
 use forebay_wire::intake::Router as Routes;
 use forebay_wire::intake::{AttemptKeys, NoRoutes};
+use ledger::LedgerLimits;
 use room::Room;
 use starts::Starts;
 use std::net::{IpAddr, SocketAddr};
@@ -86,6 +89,8 @@ struct Api {
     pub local: Arc<Who>,
     /// How much is served at once.
     pub room: Room,
+    /// How much one read of the ledger may take.
+    pub ledger: LedgerLimits,
     /// What statuses have said, as it is counted.
     pub status_counts: Arc<StatusCounts>,
     /// What was spent by whom, for metrics.
@@ -129,7 +134,7 @@ pub struct ApiOptions {
     pub key: Option<AttemptKeys>,
     /// Who may call. None: everybody, who is local then.
     pub tokens: Tokens,
-    /// Proxies that many callers come through: their connections are not counted as one peer's.
+    /// Proxies that many callers come through: their connections are not counted as one peer's, but as of whoever asks on them.
     pub proxies: Vec<IpAddr>,
     /// Sources and sinks.
     pub sources: SourceRegistry,
@@ -191,6 +196,7 @@ pub async fn serve(listener: TcpListener, serving: ApiOptions, ending: watch::Re
         waiters,
         local: Arc::new(Who::local()),
         room: Room::default(),
+        ledger: LedgerLimits::default(),
         status_counts,
         accounts: Arc::default(),
         starts,
@@ -251,6 +257,7 @@ fn router(api: Api, address: SocketAddr) -> Router {
         .layer(axum::middleware::from_fn_with_state(api.clone(), answers::bounded))
         .layer(axum::middleware::from_fn_with_state(api.clone(), audit::watch))
         .layer(axum::middleware::from_fn(whole::posts))
+        .layer(axum::middleware::from_fn_with_state(api.clone(), callers::bounded))
         .layer(axum::middleware::from_fn(move |request, next| guard::check(address, open, request, next)))
         .with_state(api)
 }

@@ -1,9 +1,9 @@
-//! How much is served at once, and of that how much to one caller: bytes of bodies and answers, streams, waits, reads of the archive and beside
-//! the loop, bills, exports.
+//! How much is served at once, and of that how much to one caller: connections, bytes of bodies and answers, streams, waits, reads of the archive
+//! and beside the loop, bills, exports.
 //!
 //! ```text
-//! bytes, streams, waits          a part of them, or 429 at once
-//! archive, rows, bills           the caller's own turn -> a turn among all -> a thread that may take its time; 429 after a while
+//! connections, bytes, streams, waits   a part of them, or 429 at once
+//! archive, rows, bills                 the caller's own turn -> a turn among all -> a thread that may take its time; 429 after a while
 //! ```
 //!
 //! Never: a bound that a client can lift; all of something for one principal while others want it.
@@ -11,7 +11,7 @@
 use super::MOST_BYTES;
 use super::answers::HeldAnswer;
 use super::error::ApiError;
-use super::listen::part;
+use super::listen::{most_connections, part, too_many_connections};
 use super::waiters::MOST_WAITERS;
 use crate::config::tokens::Who;
 use crate::driver::{HeldShare, Shares};
@@ -33,6 +33,9 @@ pub(super) const MOST_STREAMS: usize = 256;
 /// Connections beyond all others at once, for health and metrics alone. Each has a task and a head.
 pub(super) const MOST_RESERVED: usize = 128;
 
+/// Connections on which figures were asked for last, beside those of all other requests: as many as are for health and figures alone.
+const MOST_SCRAPES: usize = MOST_RESERVED;
+
 /// Reads that go through rows beside the loop at once: each keeps the rows as they were, and a processor busy.
 const MOST_SCANS: usize = 4;
 
@@ -40,11 +43,8 @@ const MOST_SCANS: usize = 4;
 /// need.
 const MOST_READS: usize = 4;
 
-/// Bills that are computed at once, over all callers: each keeps a processor busy, and all charges of its range in memory.
+/// Bills that are read and computed at once, over all callers: each keeps a processor busy, and all charges of its range in memory.
 const MOST_BILLS: usize = 2;
-
-/// Pages of bills that are made at once, over all callers, beside the bills that programs ask for.
-const MOST_PAGES: usize = 2;
 
 /// How long a request waits for its turn at most: as long as a client has for its body.
 const LONGEST_TURN: Duration = Duration::from_secs(60);
@@ -55,6 +55,8 @@ const MOST_EXPORTS: usize = 1;
 /// What is left.
 #[derive(Clone)]
 pub(super) struct Room {
+    connections: Shares,
+    scrapes: Shares,
     bodies: Shares,
     answers: Shares,
     streams: Shares,
@@ -62,17 +64,31 @@ pub(super) struct Room {
     reads: Arc<Semaphore>,
     scans: Arc<Semaphore>,
     bills: Arc<Semaphore>,
-    pages: Arc<Semaphore>,
     exports: Arc<Semaphore>,
 }
 
 /// A turn at what few do at once; given back when dropped.
 pub(super) struct HeldTurn {
-    _own: Option<OwnedSemaphorePermit>,
+    _own: OwnedSemaphorePermit,
     _all: OwnedSemaphorePermit,
 }
 
 impl HeldTurn {
+    /// Does a step of something on a thread that may take its time. The turn goes on after it; where whoever asked goes away, it ends with the step.
+    ///
+    /// # Errors
+    /// The work ended by a panic, or the process ends.
+    pub async fn step<T: Send + 'static>(
+        self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<(HeldTurn, T), JoinError> {
+        let working = tokio::task::spawn_blocking(move || {
+            let done = work();
+            (self, done)
+        });
+        working.await
+    }
+
     /// Does something on a thread that may take its time. The turn lasts until it is done, although whoever asked goes away.
     ///
     /// # Errors
@@ -89,6 +105,8 @@ impl HeldTurn {
 impl Default for Room {
     fn default() -> Room {
         Room {
+            connections: Shares::new(most_connections()),
+            scrapes: Shares::new(MOST_SCRAPES),
             bodies: Shares::new(MOST_BODIES_KIB),
             answers: Shares::new(MOST_ANSWERS_KIB),
             streams: Shares::new(MOST_STREAMS),
@@ -96,13 +114,34 @@ impl Default for Room {
             reads: Arc::new(Semaphore::new(MOST_READS)),
             scans: Arc::new(Semaphore::new(MOST_SCANS)),
             bills: Arc::new(Semaphore::new(MOST_BILLS)),
-            pages: Arc::new(Semaphore::new(MOST_PAGES)),
             exports: Arc::new(Semaphore::new(MOST_EXPORTS)),
         }
     }
 }
 
 impl Room {
+    /// The usual room, but for so many connections.
+    #[cfg(test)]
+    pub fn with_connections(most: usize) -> Room {
+        Room { connections: Shares::new(most), ..Room::default() }
+    }
+
+    /// A part of all connections, for one on which a caller asks.
+    ///
+    /// # Errors
+    /// `TooManyConnections` (429) when this caller, or all, have the most that can be.
+    pub fn connection(&self, who: &Arc<str>) -> Result<HeldShare, ApiError> {
+        self.connections.take(who, 1).ok_or_else(|| too_many_connections("this caller"))
+    }
+
+    /// The same, for one on which a caller asks for figures.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn scrape(&self, who: &Arc<str>) -> Result<HeldShare, ApiError> {
+        self.scrapes.take(who, 1).ok_or_else(|| too_many_connections("this caller"))
+    }
+
     /// Room for a body. `said`: its length by its header; without one it counts as the longest.
     ///
     /// # Errors
@@ -154,7 +193,7 @@ impl Room {
     /// # Errors
     /// `Busy` (429) when it has not come for too long.
     pub async fn read(&self, who: &Who) -> Result<HeldTurn, ApiError> {
-        turn(Some(&who.reads), &self.reads).await
+        turn(&who.reads, &self.reads).await
     }
 
     /// The turn of a request that goes through rows. It waits behind the caller's own.
@@ -162,23 +201,15 @@ impl Room {
     /// # Errors
     /// The same.
     pub async fn scan(&self, who: &Who) -> Result<HeldTurn, ApiError> {
-        turn(Some(&who.scans), &self.scans).await
+        turn(&who.scans, &self.scans).await
     }
 
-    /// The turn of a bill. It waits behind the caller's own.
+    /// The turn of a bill, from its read of the ledger to its answer or page. It waits behind the caller's own.
     ///
     /// # Errors
     /// The same.
     pub async fn bill(&self, who: &Who) -> Result<HeldTurn, ApiError> {
-        turn(Some(&who.bills), &self.bills).await
-    }
-
-    /// The turn of a page of a bill, whoever looks at it. It waits for other pages alone.
-    ///
-    /// # Errors
-    /// The same.
-    pub async fn page(&self) -> Result<HeldTurn, ApiError> {
-        turn(None, &self.pages).await
+        turn(&who.bills, &self.bills).await
     }
 
     /// Room for an export.
@@ -192,12 +223,9 @@ impl Room {
 }
 
 /// A turn of a caller, and then one among all: so only a few of each caller stand before those of others.
-async fn turn(own: Option<&Arc<Semaphore>>, all: &Arc<Semaphore>) -> Result<HeldTurn, ApiError> {
+async fn turn(own: &Arc<Semaphore>, all: &Arc<Semaphore>) -> Result<HeldTurn, ApiError> {
     let wait = async {
-        let own = match own {
-            Some(own) => Some(Arc::clone(own).acquire_owned().await?),
-            None => None,
-        };
+        let own = Arc::clone(own).acquire_owned().await?;
         let all = Arc::clone(all).acquire_owned().await?;
         Ok::<HeldTurn, AcquireError>(HeldTurn { _own: own, _all: all })
     };
@@ -287,7 +315,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn scans_bills_and_pages_of_one_leave_turns_to_others() {
+    async fn scans_and_bills_of_one_leave_turns_to_others() {
         let (room, a, b) = (Room::default(), who("a"), who("b"));
         let now = Duration::ZERO;
         let scans = [room.scan(&a).await.expect("a turn"), room.scan(&a).await.expect("a turn")];
@@ -296,10 +324,9 @@ mod tests {
         let bill = room.bill(&a).await.expect("a turn");
         assert!(timeout(now, room.bill(&a)).await.is_err(), "its second bill waits behind its own");
         assert!(timeout(now, room.bill(&b)).await.is_ok_and(|turn| turn.is_ok()));
-        let pages = [room.page().await.expect("a turn"), room.page().await.expect("a turn")];
-        assert!(timeout(now, room.page()).await.is_err(), "pages wait for pages");
-        assert!(timeout(now, room.bill(&b)).await.is_ok_and(|turn| turn.is_ok()), "and bills do not wait for those");
-        drop((scans, bill, pages));
+        let (bill, read) = bill.step(|| 7).await.expect("no panic");
+        assert!(read == 7 && timeout(now, room.bill(&a)).await.is_err(), "a bill has its turn from step to step");
+        drop((scans, bill));
         assert!(timeout(now, room.scan(&a)).await.is_ok_and(|turn| turn.is_ok()));
         assert!(timeout(now, room.bill(&a)).await.is_ok_and(|turn| turn.is_ok()));
     }
@@ -315,6 +342,16 @@ mod tests {
         assert_eq!(other.len(), 4096);
         drop((greedy, other));
         assert!(room.body(&name("greedy"), None).is_ok());
+    }
+
+    #[test]
+    fn scrapes_of_one_caller_leave_those_of_others_theirs_whoever_has_all_other_connections() {
+        let room = Room::with_connections(1);
+        let _all = room.connection(&name("greedy")).expect("room");
+        assert!(room.connection(&name("other")).is_err());
+        let greedy: Vec<_> = std::iter::from_fn(|| room.scrape(&name("greedy")).ok()).collect();
+        assert!((MOST_SCRAPES / 3..=MOST_SCRAPES / 2).contains(&greedy.len()), "{}", greedy.len());
+        assert!(room.scrape(&name("other")).is_ok());
     }
 
     #[test]

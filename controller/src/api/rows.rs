@@ -50,11 +50,16 @@ pub(super) struct ReadBudget {
 
 impl Default for ReadBudget {
     fn default() -> ReadBudget {
-        ReadBudget { rows: MOST_ROWS, end: Instant::now() + MOST_TIME }
+        ReadBudget::of(MOST_ROWS, MOST_TIME)
     }
 }
 
 impl ReadBudget {
+    /// So many rows, and so long from now on.
+    pub fn of(rows: usize, time: Duration) -> ReadBudget {
+        ReadBudget { rows, end: Instant::now() + time }
+    }
+
     /// Another row is looked at. With the reason if it may not be.
     pub fn spend(&mut self) -> Option<ReadCut> {
         if self.rows == 0 {
@@ -136,14 +141,6 @@ pub(super) async fn beside_as<R: Send + 'static>(
     look: impl FnOnce() -> R + Send + 'static,
 ) -> Result<R, ApiError> {
     api.room.scan(who).await?.spend(look).await.map_err(not_read)
-}
-
-/// Makes a page on a thread that may take its time, in a turn of pages: lists and bills do not wait for it.
-pub(super) async fn beside<R: Send + 'static>(
-    api: &Api,
-    make: impl FnOnce() -> R + Send + 'static,
-) -> Result<R, ApiError> {
-    api.room.page().await?.spend(make).await.map_err(not_read)
 }
 
 /// A read that ended by a fault of this program.

@@ -2,16 +2,17 @@
 //!
 //! ```text
 //! a question, at a position
-//!   what batches have charged since the last one (journal)  ->  added to the sums
+//!   what batches have charged since the last one (journal)  ->  added to the sums, as far as these go
+//!   the ledger from there on, as much as one read may take  ->  the same, until they go to its end
 //!   what is open at the position (state)                    ->  added for this answer alone
 //! ```
 //!
 //! They are what a bill of everything says at the same position, where a name has a line of its own. Never: more names than are allowed lines of
-//! their own; the others share one. Never less than was told before.
+//! their own; the others share one. Never less than was told before, or sums of a part of the ledger.
 
 use super::basis::CostBasis;
 use super::group::{Sum, apart, label};
-use crate::journal::{ArchiveReader, JournalError, SpendQuery, SpendRead};
+use crate::journal::{ArchiveReader, JournalError, MayGoOn, SpendPart, SpendPlace};
 use crate::metrics::family::{MOST_POOLS, MOST_TIERS, MOST_VALUES, OTHER};
 use forebay_kernel::catalog::CapacityType;
 use forebay_kernel::ids::{JobId, Seq};
@@ -49,10 +50,42 @@ pub struct AccountSum {
     pub gpu_time: i128,
 }
 
+/// What a question for all lines has come to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AccountsRead {
+    /// All lines, of all of the ledger.
+    Whole(BTreeMap<AccountLine, AccountSum>),
+    /// The ledger is not read to its end yet: the next question goes on.
+    Partial,
+    /// The sums, or those of the journal, have passed the position: ask for a later one.
+    Passed,
+}
+
+/// How much of the ledger is in the sums.
+#[derive(Clone, Copy, Debug, Default)]
+enum LedgerReach {
+    #[default]
+    Nothing,
+    /// What was charged at the places up to this one.
+    Upto(SpendPlace),
+    All,
+}
+
+impl LedgerReach {
+    fn has(self, key: &ChargeKey) -> bool {
+        match self {
+            LedgerReach::Nothing => false,
+            LedgerReach::Upto(place) => place.reaches(key),
+            LedgerReach::All => true,
+        }
+    }
+}
+
 /// All lines, up to a position.
 #[derive(Debug, Default)]
 pub struct SpendAccounts {
     upto: Option<Seq>,
+    reach: LedgerReach,
     sums: BTreeMap<AccountLine, Sum>,
     names: Names,
     /// The labels that they know.
@@ -136,8 +169,8 @@ fn lines_of_before(labels: &[String], capacity: CapacityType) -> Vec<AccountLine
 }
 
 impl SpendAccounts {
-    /// All lines at a position, after the journal's charges up to there have been added. `None`: it has passed that position, so ask for a later
-    /// one.
+    /// All lines at a position, after the journal's charges up to there have been added. Of a ledger that is not read yet, as much is read as may
+    /// go on.
     ///
     /// # Errors
     /// The journal cannot be read, or a row is damaged.
@@ -145,9 +178,13 @@ impl SpendAccounts {
         &mut self,
         basis: &CostBasis,
         archive: &ArchiveReader,
-    ) -> Result<Option<BTreeMap<AccountLine, AccountSum>>, JournalError> {
-        if self.upto.is_some_and(|upto| upto > basis.upto) || !self.catch_up(basis, archive)? {
-            return Ok(None);
+        go_on: MayGoOn<'_>,
+    ) -> Result<AccountsRead, JournalError> {
+        if self.upto.is_some_and(|upto| upto > basis.upto) || !self.catch_up(basis, archive, go_on)? {
+            return Ok(AccountsRead::Passed);
+        }
+        if !matches!(self.reach, LedgerReach::All) {
+            return Ok(AccountsRead::Partial);
         }
         let mut all = self.sums.clone();
         for Charge { key, amount } in &basis.open {
@@ -165,30 +202,51 @@ impl SpendAccounts {
             told.micro_dollars = told.micro_dollars.max(now.micro_dollars);
             told.gpu_time = told.gpu_time.max(now.gpu_time);
         }
-        Ok(Some(self.told.clone()))
+        Ok(AccountsRead::Whole(self.told.clone()))
     }
 
-    /// Adds what has been charged since, or all of it.
-    fn catch_up(&mut self, basis: &CostBasis, archive: &ArchiveReader) -> Result<bool, JournalError> {
+    /// Adds what has been charged since, and goes on with the ledger where it was not read to its end. Whether the journal has not passed the
+    /// position.
+    fn catch_up(
+        &mut self,
+        basis: &CostBasis,
+        archive: &ArchiveReader,
+        go_on: MayGoOn<'_>,
+    ) -> Result<bool, JournalError> {
         if self.labels != basis.labels {
             self.labels.clone_from(&basis.labels);
             self.upto = None;
         }
-        if let Some(from) = self.upto
-            && let Some(between) = archive.charged_between(from, basis.upto)?
-        {
-            for Charge { key, amount } in &between.charges {
-                self.names.add(&mut self.sums, basis, (key, *amount), &between.jobs);
+        let between = match self.upto {
+            Some(from) => archive.charged_between(from, basis.upto)?,
+            None => None,
+        };
+        match between {
+            Some(between) => {
+                let reach = self.reach;
+                for Charge { key, amount } in between.charges.iter().filter(|charge| reach.has(&charge.key)) {
+                    self.names.add(&mut self.sums, basis, (key, *amount), &between.jobs);
+                }
             }
-            self.upto = Some(basis.upto);
-            return Ok(true);
+            // It begins, or the journal has added up what was charged since.
+            None => {
+                self.sums.clear();
+                self.reach = LedgerReach::Nothing;
+            }
         }
-        let SpendRead::Found { charges, jobs } = archive.spend(&SpendQuery::all(basis.upto))? else { return Ok(false) };
-        self.sums.clear();
+        self.upto = Some(basis.upto);
+        let after = match self.reach {
+            LedgerReach::Nothing => None,
+            LedgerReach::Upto(place) => Some(place),
+            LedgerReach::All => return Ok(true),
+        };
+        let Some(SpendPart { charges, jobs, last }) = archive.spend_part(basis.upto, after, go_on)? else {
+            return Ok(false);
+        };
         for (key, amount) in &charges {
             self.names.add(&mut self.sums, basis, (key, *amount), &jobs);
         }
-        self.upto = Some(basis.upto);
+        self.reach = last.map_or(LedgerReach::All, LedgerReach::Upto);
         Ok(true)
     }
 }
@@ -196,11 +254,15 @@ impl SpendAccounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::journal::{BatchLog as _, JournalEntry, SqliteJournal, chunks_of};
     use crate::metrics::family::text;
     use crate::metrics::spend::families;
+    use forebay_kernel::event::Tick;
     use forebay_kernel::ids::{Attempt, OfferingId};
-    use forebay_kernel::state::billing::{BilledPool, LedgerSlot};
-    use forebay_kernel::units::Rate;
+    use forebay_kernel::journal::{APPLY_VERSION, Batch};
+    use forebay_kernel::state::billing::{BatchCharges, BilledPool, LedgerSlot};
+    use forebay_kernel::units::{HOUR_MS, Rate, Timestamp};
+    use std::ops::ControlFlow;
 
     /// What a metric has come to by the values of a label, in dollars: all amounts here are whole ones.
     fn by_label(sums: &BTreeMap<AccountLine, Sum>, metric: &str, label: &str) -> BTreeMap<String, i64> {
@@ -256,5 +318,78 @@ mod tests {
                 label("team")
             ]
         );
+    }
+
+    fn to_the_end(_: usize) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn up_to_four(held: usize) -> ControlFlow<()> {
+        if held > 4 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// Appends a batch that charges an hour of the node to nobody and one to a job, both in this hour.
+    fn charge_hour(journal: &mut SqliteJournal, first_seq: Seq, hour: u32) -> Seq {
+        let tick = Tick { now: Timestamp(first_seq.0 * HOUR_MS), resumed: false, delivered: 0 };
+        let batch = Batch { version: APPLY_VERSION, first_seq, tick, events: Vec::new(), decisions: Vec::new() };
+        let (job, attempt, offering) = (JobId(u64::from(hour % 3)), Attempt(0), OfferingId(0));
+        let (slot, pool, price) = (LedgerSlot(4 * hour), BilledPool(0), Rate(1_000_000));
+        let idle = ChargeKey { slot, job: None, attempt, kind: ChargeKind::Idle, pool, offering, price };
+        let lost = ChargeKey { job: Some(job), kind: ChargeKind::Lost, ..idle };
+        let charges = [idle, lost].map(|key| Charge { key, amount: 1000 * 3_600_000 }).to_vec();
+        let queue = format!("queue-{}", job.0);
+        let jobs = vec![BilledJob { job, queue, tier: "normal".to_owned(), ..BilledJob::default() }];
+        let charges = BatchCharges { charges, jobs };
+        journal.append_many(&[JournalEntry { charges: &charges, ..JournalEntry::of(&batch) }]).unwrap();
+        batch.next_seq()
+    }
+
+    #[test]
+    fn a_ledger_that_takes_several_reads_is_told_when_all_of_it_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = SqliteJournal::create(folder.path(), 7).unwrap();
+        let mut basis = CostBasis::with_pools(1);
+        for hour in 0..40 {
+            basis.upto = charge_hour(&mut journal, basis.upto, hour);
+            if hour % 10 == 9 {
+                journal.begin_snapshot_of(chunks_of(&hour.to_le_bytes()));
+                journal.settle();
+            }
+        }
+        let archive = journal.archive_reader().unwrap();
+        let whole = |basis: &CostBasis| {
+            let read = SpendAccounts::default().at(basis, &archive, &mut to_the_end).unwrap();
+            let AccountsRead::Whole(lines) = read else { panic!("{read:?}") };
+            lines
+        };
+        let mut accounts = SpendAccounts::default();
+        let mut reads = 0;
+        // Batches come between two reads, some of hours that were read already.
+        let told = loop {
+            match accounts.at(&basis, &archive, &mut up_to_four).unwrap() {
+                AccountsRead::Whole(lines) => break lines,
+                AccountsRead::Partial => reads += 1,
+                AccountsRead::Passed => panic!("nothing is added up meanwhile"),
+            }
+            basis.upto = charge_hour(&mut journal, basis.upto, reads * 17 % 60);
+        };
+        assert!(reads > 5, "{reads} reads");
+        assert_eq!(told, whole(&basis));
+        let dollars: i128 = told
+            .iter()
+            .filter_map(|(line, sum)| matches!(line, AccountLine::Queue(..)).then_some(sum.micro_dollars))
+            .sum();
+        assert_eq!(dollars, 2_000_000 * i128::from(40 + reads), "each hour of the node is a dollar");
+        // What was added up by the journal meanwhile is read again, and told when that is done.
+        for hour in 60..90 {
+            basis.upto = charge_hour(&mut journal, basis.upto, hour);
+            if hour % 10 == 9 {
+                journal.begin_snapshot_of(chunks_of(&hour.to_le_bytes()));
+                journal.settle();
+            }
+        }
+        assert_eq!(accounts.at(&basis, &archive, &mut up_to_four).unwrap(), AccountsRead::Partial);
+        let read = accounts.at(&basis, &archive, &mut to_the_end).unwrap();
+        assert_eq!(read, AccountsRead::Whole(whole(&basis)));
     }
 }

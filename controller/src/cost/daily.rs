@@ -235,7 +235,7 @@ fn dataset(
     archive: &ArchiveReader,
     BilledDay { slots, .. }: &BilledDay,
 ) -> Result<Option<String>, DailyFocusFault> {
-    let asked = SpendQuery { from: slots.from, to: slots.to, upto: basis.upto, job: None };
+    let asked = SpendQuery { from: slots.from, to: slots.to, upto: basis.upto };
     let SpendRead::Found { charges, jobs } = archive.spend(&asked)? else { return Ok(None) };
     let (charges, jobs) = basis.complete(charges, jobs, slots, BalanceCheck::NotRead)?;
     Ok(Some(focus_csv(&basis.clone().within(slots), &charges, &jobs)))

@@ -15,7 +15,7 @@ use super::range::{local_date, midnight};
 use crate::clock;
 use forebay_journal::SpendTotals;
 use forebay_kernel::ids::{JobId, OfferingId};
-use forebay_kernel::state::billing::{BilledJob, BilledPool, ChargeKey, ChargeKind, LedgerSlot};
+use forebay_kernel::state::billing::{BilledJob, BilledPool, ChargeKey, ChargeKind, LedgerSlot, QUARTER_MS};
 use forebay_kernel::units::{HOUR_MS, Timestamp};
 use forebay_sim::score::money::{Exact, rounded_rows};
 use jiff::ToSpan;
@@ -99,6 +99,20 @@ struct FocusRow {
 /// The bill of these charges as CSV (RFC 4180): an empty field is null.
 #[must_use]
 pub fn focus_csv(basis: &CostBasis, charges: &SpendTotals, jobs: &BTreeMap<JobId, BilledJob>) -> String {
+    // No text has as many bytes.
+    focus_csv_within(basis, charges, jobs, usize::MAX).unwrap_or_default()
+}
+
+/// The same, of so many bytes at most, and a line.
+///
+/// # Errors
+/// It would have more: the slot of the first row that there is no room for. Rows are in the order of their hours.
+pub fn focus_csv_within(
+    basis: &CostBasis,
+    charges: &SpendTotals,
+    jobs: &BTreeMap<JobId, BilledJob>,
+    most: usize,
+) -> Result<String, LedgerSlot> {
     let mut sums: BTreeMap<FocusKey, FocusSum> = BTreeMap::new();
     // Charges are in the order of their slots: months are found once for each.
     let mut latest: Option<(LedgerSlot, Timestamp)> = None;
@@ -116,19 +130,35 @@ pub fn focus_csv(basis: &CostBasis, charges: &SpendTotals, jobs: &BTreeMap<JobId
         sum.list.add(i128::from(offer.on_demand.0), *amount, offer.shares);
         sum.amount += amount;
     }
-    let (mut rows, mut costs, mut lists) = earlier(basis);
+    let (before, mut costs, mut lists) = earlier(basis);
+    let mut amounts = Vec::with_capacity(sums.len());
     for (key, sum) in sums {
-        let Some(offer) = basis.offering(key.offering) else { continue };
-        rows.push(row(basis, &key, offer, sum.amount, key.job.and_then(|id| jobs.get(&id))));
+        amounts.push((key, sum.amount));
         costs.push(sum.cost);
         lists.push(sum.list);
     }
     let ((costs, _), (lists, _)) = (rounded_rows(&costs), rounded_rows(&lists));
+    let mut money = costs.into_iter().zip(lists);
     let mut out = format!("{}\r\n", FOCUS_COLUMNS.join(","));
-    for ((row, cost), list) in rows.into_iter().zip(costs).zip(lists) {
+    for (row, (cost, list)) in before.into_iter().zip(&mut money) {
         out.push_str(&line(basis, row, &decimal_text(cost, 6), &decimal_text(list, 6)));
     }
-    out
+    for ((key, amount), (cost, list)) in amounts.into_iter().zip(money) {
+        if out.len() > most {
+            return Err(key.slot());
+        }
+        let Some(offer) = basis.offering(key.offering) else { continue };
+        let row = row(basis, &key, offer, amount, key.job.and_then(|id| jobs.get(&id)));
+        out.push_str(&line(basis, row, &decimal_text(cost, 6), &decimal_text(list, 6)));
+    }
+    Ok(out)
+}
+
+impl FocusKey {
+    /// Its hour, as the ledger has it.
+    fn slot(&self) -> LedgerSlot {
+        LedgerSlot(u32::try_from(self.hour * (HOUR_MS / QUARTER_MS)).unwrap_or(u32::MAX))
+    }
 }
 
 fn row(basis: &CostBasis, key: &FocusKey, offer: &BilledOffering, amount: i128, job: Option<&BilledJob>) -> FocusRow {
@@ -284,8 +314,9 @@ fn instant(at: Timestamp) -> String {
 mod tests {
     use super::*;
     use crate::cost::CostRange;
+    use forebay_kernel::ids::Attempt;
     use forebay_kernel::state::billing::{BillingBegan, EarlierSpend};
-    use forebay_kernel::units::Spend;
+    use forebay_kernel::units::{Rate, Spend};
 
     #[test]
     fn numbers_are_decimal() {
@@ -331,6 +362,30 @@ mod tests {
         for (from, to) in [("2026-10-01", "2026-11-01"), ("2026-12-01", "2027-01-01")] {
             assert_eq!(rows(from, to).lines().count(), 1, "{from}");
         }
+    }
+
+    #[test]
+    fn a_dataset_that_is_too_long_says_which_hour_there_is_no_room_for() {
+        let basis = CostBasis::with_pools(3);
+        let charge = |hour: u32, pool: u16| {
+            let (slot, pool) = (LedgerSlot(4 * hour), BilledPool(pool));
+            let (attempt, offering, price) = (Attempt(0), OfferingId(0), Rate(1_000_000));
+            (ChargeKey { slot, job: None, attempt, kind: ChargeKind::Idle, pool, offering, price }, 3_600_000_000)
+        };
+        // Three rows an hour.
+        let charges: SpendTotals = (0..30).map(|n| charge(n / 3, u16::try_from(n % 3).unwrap())).collect();
+        let within = |most: usize| focus_csv_within(&basis, &charges, &BTreeMap::new(), most);
+        let whole = focus_csv(&basis, &charges, &BTreeMap::new());
+        assert_eq!((whole.lines().count(), within(whole.len())), (31, Ok(whole.clone())));
+        let header = whole.lines().next().unwrap().len() + 2;
+        let line = (whole.len() - header) / 30;
+        assert_eq!(header + 30 * line, whole.len(), "each line has as many bytes");
+        // A line is begun where what was written before it has not too many bytes.
+        for rows in [0, 1, 4, 28] {
+            let hour = u32::try_from((rows + 1) / 3).unwrap();
+            assert_eq!(within(header + rows * line + line / 2), Err(LedgerSlot(4 * hour)), "{rows} rows");
+        }
+        assert_eq!(within(header + 29 * line), Ok(whole));
     }
 
     #[test]

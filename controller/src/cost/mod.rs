@@ -21,10 +21,10 @@ mod spread;
 mod subset;
 mod timeline;
 
-pub use accounts::{AccountLine, AccountSum, SpendAccounts};
+pub use accounts::{AccountLine, AccountSum, AccountsRead, SpendAccounts};
 pub use basis::{BalanceCheck, CostBasis};
 pub use daily::DailyFocus;
-pub use focus::{FOCUS_COLUMNS, focus_csv};
+pub use focus::{FOCUS_COLUMNS, focus_csv, focus_csv_within};
 pub use group::{CostBy, CostByFault, UnknownLabel, bill, check_label, job_cost};
 pub use range::{CostRange, CostRangeFault, Slots};
 pub use spread::{SpreadFault, spread_bill};

@@ -82,6 +82,18 @@ impl CostRange {
         CostRange { from: day.ok(), to: None }
     }
 
+    /// The latest day of the billing zone, or else the latest full hour, at which a bill from a slot on can end so that it has nothing of another
+    /// slot or of later ones. `None`: there is none between the two.
+    #[must_use]
+    pub fn latest_end(basis: &CostBasis, from: LedgerSlot, before: LedgerSlot) -> Option<String> {
+        let at = before.begins();
+        let day = local_date(basis, at).map(|day| day.to_string());
+        let hour = i64::try_from(at.0 / HOUR_MS * HOUR_MS).ok().map(jiff::Timestamp::from_millisecond);
+        let hour = hour.and_then(Result::ok).map(|at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+        let fits = |end: &String| slot(basis, "to", end).is_ok_and(|end| end > from && end <= before);
+        [day, hour].into_iter().flatten().find(fits)
+    }
+
     /// Whether it is everything.
     #[must_use]
     pub fn is_all(&self) -> bool {
@@ -129,4 +141,34 @@ pub(super) fn first_instant(basis: &CostBasis, utc: i64) -> Option<u64> {
         local(*at) >= utc && at.checked_sub(1).is_none_or(|before| local(before) < utc)
     };
     begins.filter(is_then).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bill_that_is_too_large_can_end_at_a_midnight_or_else_at_a_full_hour() {
+        let basis = |seconds: i32| CostBasis::with_offsets(&[(0, seconds)]);
+        let slot = |text: &str| {
+            let at = text.parse::<jiff::Timestamp>().unwrap().as_millisecond();
+            LedgerSlot(u32::try_from(u64::try_from(at).unwrap() / QUARTER_MS).unwrap())
+        };
+        let end = |offset: i32, from: &str, before: &str| {
+            let basis = basis(offset);
+            let end = CostRange::latest_end(&basis, slot(from), slot(before));
+            // A bill may end there, and has nothing of what was too much.
+            let asked = CostRange { from: None, to: end.clone() };
+            assert!(end.is_none() || asked.slots(&basis).is_ok_and(|slots| slots.to <= slot(before)), "{end:?}");
+            end
+        };
+        let of = |text: &str| Some(text.to_owned());
+        assert_eq!(end(0, "1970-01-01T00:00:00Z", "2026-11-24T09:00:00Z"), of("2026-11-24"));
+        assert_eq!(end(0, "2026-11-24T00:00:00Z", "2026-11-24T09:00:00Z"), of("2026-11-24T09:00:00Z"));
+        assert_eq!(end(0, "2026-11-24T09:00:00Z", "2026-11-24T09:00:00Z"), None);
+        // In Berlin it was a day later already, in India a day begins within an hour.
+        assert_eq!(end(3_600, "2026-11-20T00:00:00Z", "2026-11-23T23:00:00Z"), of("2026-11-24"));
+        assert_eq!(end(19_800, "2026-11-20T00:00:00Z", "2026-11-23T18:45:00Z"), of("2026-11-24"));
+        assert_eq!(end(19_800, "2026-11-23T18:30:00Z", "2026-11-23T18:45:00Z"), None);
+    }
 }

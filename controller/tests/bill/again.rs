@@ -9,8 +9,8 @@ pub mod recomputed;
 pub mod rows;
 
 use forebay::cost::{
-    AccountLine, AccountSum, BillScope, CostBasis, CostBy, CostRange, SpendAccounts, Timeline, TimelinePeriod, bill,
-    cents_of_rows, of_folder, ranged,
+    AccountLine, AccountSum, AccountsRead, BillScope, CostBasis, CostBy, CostRange, SpendAccounts, Timeline,
+    TimelinePeriod, bill, cents_of_rows, of_folder, ranged,
 };
 use forebay::document::write::summary;
 use forebay::journal::{ArchiveReader, RecoveredPart, SpendTotals, SqliteJournal};
@@ -24,6 +24,7 @@ use forebay_kernel::state::billing::{BilledJob, Charge};
 use forebay_wire::document::cost::CostDocument;
 use rows::Named;
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 /// Kinds of which the counter of metrics may be ahead of the bill: what was lost and turns out to have been saved is not taken back there.
@@ -132,7 +133,8 @@ impl Sums {
         let basis = CostBasis::of(machine);
         let (charges, jobs) = ranged(&basis, self.charges.clone(), self.jobs.clone(), &CostRange::default()).unwrap();
         let position = format!("{:?}", Position::of(machine));
-        let accounts = self.accounts.at(&basis, &self.archive).unwrap().expect("nothing was added up yet");
+        let read = self.accounts.at(&basis, &self.archive, &mut |_| ControlFlow::Continue(())).unwrap();
+        let AccountsRead::Whole(accounts) = read else { panic!("nothing was added up yet: {read:?}") };
         accounts_agree(&named_sums(&accounts), by, expected, &position);
         for by in by {
             let rows = bill(&by.parse().unwrap(), &basis, &charges, &jobs);

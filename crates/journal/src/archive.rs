@@ -212,16 +212,19 @@ pub fn each_in_order(db: &Database, take: &mut dyn FnMut(ArchivedJob) -> Control
     db.each(&sql, [], |row| Ok(take(archived(row)?)))
 }
 
-/// The archive and the identities of a journal, read on a connection of its own, from any thread, while the journal is written.
+/// The archive, the identities and the ledger of a journal, read on connections of its own, from any thread, while the journal is written.
 #[derive(Debug)]
 pub struct ArchiveReader {
     db: Mutex<Database>,
+    /// For the ledger, of which a read may take seconds: those of the archive do not wait for it. `None`: it is read on the same connection.
+    ledger: Option<Mutex<Database>>,
     identities: Arc<IdentityIndex>,
 }
 
 impl ArchiveReader {
     pub(crate) fn new(path: &Path, identities: Arc<IdentityIndex>) -> Result<ArchiveReader, JournalError> {
-        Ok(ArchiveReader { db: Mutex::new(Database::open_to_read(path)?), identities })
+        let open = || Ok::<_, JournalError>(Mutex::new(Database::open_to_read(path)?));
+        Ok(ArchiveReader { db: open()?, ledger: Some(open()?), identities })
     }
 
     /// Of the journal in a folder, which another process may write meanwhile: what is over by now is seen, what follows is not known by
@@ -232,7 +235,7 @@ impl ArchiveReader {
     pub fn open(folder: &Path) -> Result<ArchiveReader, JournalError> {
         let (db, _) = store::open_folder(folder)?;
         let identities = Arc::new(IdentityIndex::load(&db, ArchiveEnd::Unknown)?);
-        Ok(ArchiveReader { db: Mutex::new(db), identities })
+        Ok(ArchiveReader { db: Mutex::new(db), ledger: None, identities })
     }
 
     /// Hands every finished job over in the order in which they were accepted, until `take` breaks off.
@@ -325,6 +328,10 @@ impl ArchiveReader {
 
     pub(crate) fn db(&self) -> MutexGuard<'_, Database> {
         self.db.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn ledger(&self) -> MutexGuard<'_, Database> {
+        self.ledger.as_ref().unwrap_or(&self.db).lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -88,7 +88,10 @@ pub use machine::{CheckedMachine, RecoveredJournal, check, recover};
 pub use mark::MARK_FILE;
 pub use recover::{RecoveredPart, Recovery, TornTail, policy_in_force};
 pub use snapshot::{SnapshotChunks, SnapshotReport};
-pub use spend::{ChargedBetween, FolderSpend, SpendQuery, SpendRead, SpendTotals, read_folder_spend};
+pub use spend::{
+    ChargedBetween, FolderSpend, JobSlots, MayGoOn, SpendOfJobs, SpendPart, SpendPlace, SpendQuery, SpendRead,
+    SpendTotals, read_folder_spend,
+};
 pub use store::{FORMAT_VERSION, JournalMeta};
 pub use upgrade::{OLD_FILE, UpgradedJournal, upgrade_folder};
 pub use verify::{VerifiedJournal, verify};

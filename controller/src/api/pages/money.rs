@@ -14,7 +14,7 @@ use crate::api::client::encoded;
 use crate::api::cost::{CostQuery, VisibleCharges, bad, charges_of};
 use crate::api::error::{ApiError, ErrorBody};
 use crate::api::jobs::query;
-use crate::api::rows::beside;
+use crate::api::rows::not_read;
 use crate::cost::{
     CostBasis, CostBy, CostRange, CostSubset, PriceComparison, Timeline, TimelinePeriod, bill, cents_of_rows,
     check_label,
@@ -91,11 +91,11 @@ pub(in crate::api) async fn page(
             true => asked.cost.range.clone(),
             false => CostRange::last_days(basis, DAYS),
         };
-        let visible = charges_of(&api, &who, range).await?;
+        let (turn, visible) = charges_of(&api, &who, range).await?;
         for by in std::iter::once(&split).chain(asked.cost.of.iter().map(|row| &row.by)) {
             check_label(by, &visible.basis, &visible.jobs).map_err(bad)?;
         }
-        beside(&api, move || Money::of(visible, asked.cost.of, split)).await
+        turn.spend(move || Money::of(visible, asked.cost.of, split)).await.map_err(not_read)
     };
     match found.await {
         Ok(money) => Ok(answer(money.html())),

@@ -15,7 +15,10 @@ mod read;
 mod roll_up;
 
 pub(crate) use read::read_folder;
-pub use read::{ChargedBetween, FolderSpend, SpendQuery, SpendRead, SpendTotals, read_folder_spend};
+pub use read::{
+    ChargedBetween, FolderSpend, JobSlots, MayGoOn, SpendOfJobs, SpendPart, SpendPlace, SpendQuery, SpendRead,
+    SpendTotals, read_folder_spend,
+};
 pub use roll_up::roll_up;
 
 use crate::database::{Database, RowFault, insert_sealed, sealed, signed};

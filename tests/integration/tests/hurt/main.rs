@@ -11,6 +11,7 @@ mod clients;
 mod clock;
 mod folder;
 mod journal;
+mod ledger;
 mod nothing;
 mod queue;
 mod reads;
