@@ -13,10 +13,10 @@ use crate::decision::Decision;
 use crate::effect::{Effect, Status};
 use crate::event::{Event, EventOutcome, Tick};
 use crate::floors;
-use crate::ids::{JobId, Seq};
+use crate::ids::{JobId, PoolId, Seq};
 use crate::journal::{APPLY_VERSION, Batch};
 use crate::machine::StateMachine;
-use crate::memo::{Memo, ParkedMark};
+use crate::memo::{HolderNoted, Memo, ParkedMark};
 use crate::plan::{self, PlanReport};
 use crate::reason::Reason;
 use crate::rules::feasibility::{self, Impossible};
@@ -27,6 +27,7 @@ use crate::state::index::Index;
 use crate::state::undo::Mark;
 use crate::units::Timestamp;
 use crate::why;
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -60,6 +61,7 @@ pub(crate) struct Try {
     /// Who was parked later may rest on what the try did.
     parked: ParkedMark,
     rebooked: ParkedMark,
+    borrows: BTreeMap<PoolId, HolderNoted>,
 }
 
 /// A closed batch whose effects are held back until it is durable.
@@ -295,7 +297,8 @@ impl Engine {
     pub(crate) fn open_try(&mut self) -> Try {
         let (decisions, effects) = self.open.as_ref().map_or((0, 0), |o| (o.batch.decisions.len(), o.effects.len()));
         let (parked, rebooked) = (self.memo.parked.open_try(), self.memo.rebooked.open_try());
-        Try { mark: self.state.checkpoint(), decisions, effects, parked, rebooked }
+        let borrows = self.memo.borrows.clone();
+        Try { mark: self.state.checkpoint(), decisions, effects, parked, rebooked, borrows }
     }
 
     /// Takes back all decisions of a try, and what was remembered on their account.
@@ -305,6 +308,7 @@ impl Engine {
             open.batch.decisions.truncate(tried.decisions);
             open.effects.truncate(tried.effects);
         }
+        self.memo.borrows = tried.borrows;
         self.memo.parked.take_back(tried.parked);
         self.memo.rebooked.take_back(tried.rebooked);
     }

@@ -30,14 +30,30 @@ pub(crate) struct Memo {
     pub beside: BTreeMap<PoolId, Reservation>,
     /// What was kept of quotas and budgets then.
     pub beside_kept: BTreeMap<Allowance, AllowanceReservation>,
-    /// Where the holders of reservations would borrow: whoever would not goes before them.
-    pub borrows: BTreeMap<PoolId, (JobId, Vec<bool>)>,
+    /// Where the holders of reservations would borrow, when that was noted: whoever would not goes before them.
+    pub borrows: BTreeMap<PoolId, HolderNoted>,
     /// `State::capacity_epoch` when no price made a job possible that is held for want of one.
     pub priced: Option<u64>,
     /// Jobs for which runs would be stopped, had an operator not paused preemption.
     pub would_preempt: BTreeSet<JobId>,
     /// Switched off by the audit, to show that it changes nothing, and with it the bounds on what preemption searches.
     pub off: bool,
+}
+
+/// Where the holder of a reservation stood.
+#[derive(Clone, Debug)]
+pub(crate) struct HolderNoted {
+    /// `State::capacity_epoch` then.
+    epoch: u64,
+    job: JobId,
+    /// At which nodes above it it would borrow.
+    borrows: Vec<bool>,
+}
+
+impl HolderNoted {
+    fn of(state: &State, job: JobId, pool: PoolId) -> HolderNoted {
+        HolderNoted { epoch: state.capacity_epoch, job, borrows: allowances::holder_borrows(state, job, pool) }
+    }
 }
 
 /// What a search for what may be taken depends on, besides the class.
@@ -96,6 +112,17 @@ impl Memo {
         }
     }
 
+    /// Somebody is to rest: where the holders of reservations stand now is part of why.
+    pub(crate) fn note_holders(&mut self, state: &State) {
+        let epoch = state.capacity_epoch;
+        for (pool, kept) in state.reservations().iter().filter(|(pool, _)| state.has_quotas(**pool)) {
+            let noted = self.borrows.get(pool).is_some_and(|was| was.epoch == epoch && was.job == kept.job);
+            if !noted {
+                self.borrows.insert(*pool, HolderNoted::of(state, kept.job, *pool));
+            }
+        }
+    }
+
     /// Quota is taken, or somebody else holds what is kept: the holder may have come to borrow, and whoever would not goes before it now.
     fn note_holder(&mut self, pool: PoolId, state: &State) {
         let kept = state.reservations().get(&pool).filter(|_| state.has_quotas(pool));
@@ -103,14 +130,19 @@ impl Memo {
             self.borrows.remove(&pool);
             return;
         };
-        let now = allowances::holder_borrows(state, job, pool);
-        let same = |was: &(JobId, Vec<bool>)| was.0 == job && !was.1.iter().zip(&now).any(|(was, is)| *is && !was);
-        if !self.borrows.get(&pool).is_some_and(same) {
+        let now = HolderNoted::of(state, job, pool);
+        let borrows_more = match self.borrows.get(&pool) {
+            // Nobody who was told no since rests on what was before.
+            Some(was) if was.epoch != now.epoch => false,
+            Some(was) if was.job == job => was.borrows.iter().zip(&now.borrows).any(|(was, is)| *is && !was),
+            _ => true,
+        };
+        if borrows_more {
             self.parked.forget();
             self.rebooked.forget();
             self.searched.clear();
         }
-        self.borrows.insert(pool, (job, now));
+        self.borrows.insert(pool, now);
     }
 
     /// Whether nothing has happened since the prices were last compared with the budgets of the jobs that are held.

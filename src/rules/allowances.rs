@@ -277,7 +277,17 @@ pub(crate) fn owns_before(state: &State, job: JobId, holder: JobId, pool: PoolId
     let (mine, theirs) = (&state.jobs[job], &state.jobs[holder]);
     let (Some(at), Some(other)) = (quota::quota_of(state, mine), quota::quota_of(state, theirs)) else { return false };
     let meet = state.lineage(at).find(|node| state.quota.is_below(other, *node)).filter(|_| at != other);
-    let Some(meet) = meet.filter(|meet| owns_below(state, (at, mine.class), pool, *meet, &[])) else { return false };
+    // What is promised to others of its queue is as good as in use.
+    let asked = quota::share(state, mine.class, pool);
+    let with = |node: QuotaId| {
+        state.quota.usage_with(at, pool, asked, node) + quota::kept_under(state, node, pool, mine.class)
+    };
+    let owns = |meet: &QuotaId| {
+        let mut way = state.lineage(at).take_while(|node| node != meet);
+        way.all(|node| state.within_own(node, pool, with(node)))
+            && owns_below(state, (at, mine.class), pool, *meet, &[])
+    };
+    let Some(meet) = meet.filter(owns) else { return false };
     !owns_below(state, (other, theirs.class), pool, meet, &waited_for(state, holder, pool))
 }
 

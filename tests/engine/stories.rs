@@ -22,6 +22,7 @@ stories! {
     answer_to_a_launch_stops_nobody
     back_to_spot
     backfill_ends_before_the_reservation
+    backfill_is_not_stopped_for_a_gang_that_fits
     backfill_is_not_stopped_for_quota_without_room
     backfill_is_not_stopped_in_vain
     backfill_is_stopped_beside_what_is_not_in_the_way
@@ -226,7 +227,9 @@ stories! {
     overdue_gives_way_to_any_higher_tier
     overrunner_that_may_not_be_stopped_delays
     owner_before_sibling_and_cousin
+    owner_counts_what_is_promised_to_its_queue
     owner_does_not_wait_for_what_a_borrower_is_kept
+    owner_goes_when_a_gang_comes_to_borrow
     owner_takes_room_that_borrowers_hold
     owner_too_large_starts_no_borrower_in_vain
     partial_launch

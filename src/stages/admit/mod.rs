@@ -159,6 +159,7 @@ fn park(engine: &mut Engine, head: &Head, reason: Reason, of_more: bool) {
     let of_batch = batch::runs(&engine.state, head.class);
     let open_pools = if reason.by_design() { allowances::open_pools(&engine.state, head.key.job) } else { 0 };
     let parked = Parked { head: head.key.job, capacity_epoch, at, reason, of_more, until, open_pools, of_batch };
+    engine.memo.note_holders(&engine.state);
     match head.class_queue {
         ClassQueue::Booked => engine.memo.rebooked.park(head.class, parked),
         ClassQueue::Queued => engine.memo.parked.park(head.class, parked),

@@ -145,7 +145,10 @@ impl Due {
     fn found(self, engine: &mut Engine, pool: PoolId, runs: &BTreeSet<JobId>, of: Option<Allowance>) -> Vec<JobId> {
         let ending = self.for_good(engine, pool, self.ending(&engine.state, runs));
         let stops = still_there(&engine.state, &ending);
-        let goes = !stops.is_empty() && goes_without(engine, self.by, pool, of, &ending);
+        // With none of them gone it may go as well, beside them: then it has not been asked in this pass.
+        let goes = !stops.is_empty()
+            && !goes_without(engine, self.by, pool, of, &[])
+            && goes_without(engine, self.by, pool, of, &ending);
         if goes { stops } else { Vec::new() }
     }
 

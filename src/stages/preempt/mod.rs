@@ -220,6 +220,7 @@ fn tried(engine: &mut Engine, heads: &[(ClassId, OrderKey)]) -> Findings {
 
 /// Nothing was found for the first of these classes.
 fn remember(engine: &mut Engine, classes: impl Iterator<Item = ClassId>, searched: Searched) {
+    engine.memo.note_holders(&engine.state);
     for class in classes {
         let searched = for_first(&engine.state, class, searched);
         engine.memo.searched.insert(class, searched);
