@@ -1,8 +1,9 @@
-//! Whose a connection is: of whoever asked on it last. So one caller has a part of all connections, also where they all come from one address,
-//! that of a proxy.
+//! Whose a connection is that comes through a proxy: of whoever asked on it last. So one caller has a part of all connections, though all of them come
+//! from one address.
 //!
 //! ```text
-//! request -> whose? its token's holder, else the address that the proxy names, else its peer
+//! request -> through a proxy? -- no: handler
+//!                '-- whose? its token's holder, else the address that the proxy names, else the proxy
 //!         -> is the connection its already? -- yes: handler
 //!                '-- no: what another had of it is given back -> a part of all connections -> handler
 //!                                                                      '-- no: 429 -> closed
@@ -87,7 +88,8 @@ pub(super) async fn bounded(State(api): State<Api>, request: Request, next: Next
 fn count(api: &Api, request: &Request) -> Result<(), ApiError> {
     let path = request.uri().path();
     let Some(connection) = request.extensions().get::<AskedConnection>() else { return Ok(()) };
-    if HEALTH.contains(&path) {
+    // Of who comes without a proxy the address is bounded: many agents may share a token.
+    if HEALTH.contains(&path) || !is_proxied(api, request) {
         return Ok(());
     }
     let holder = auth::holder(api, request.headers());
@@ -102,6 +104,12 @@ fn count(api: &Api, request: &Request) -> Result<(), ApiError> {
         None => stranger(api, request),
     };
     connection.give(by, purpose, &api.room)
+}
+
+/// Whether a request comes through a proxy of ours, whose address says nothing of who asks.
+fn is_proxied(api: &Api, request: &Request) -> bool {
+    let from = request.extensions().get::<PeerAddress>();
+    from.is_some_and(|PeerAddress(from)| api.proxies.contains(from))
 }
 
 /// The name of a caller of whom only an address is known.

@@ -7,6 +7,7 @@ use super::Api;
 use super::auth::Scraper;
 use super::cost::TRIES;
 use super::error::ApiError;
+use super::ledger::LedgerLimits;
 use super::{archive, visible};
 use crate::config::tokens::Who;
 use crate::cost::{AccountsRead, CostBasis};
@@ -20,6 +21,10 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use forebay_engine::engine::Engine;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+/// How long the ledger is read for one scrape at most.
+const MOST_SCRAPE_TIME: Duration = Duration::from_secs(1);
 
 pub(super) async fn metrics(
     State(api): State<Api>,
@@ -74,7 +79,9 @@ pub(super) async fn metrics(
 async fn money(api: &Api, who: &Who, first: CostBasis) -> Vec<Family> {
     let mut basis = first;
     for _ in 0..TRIES {
-        let (accounts, mut budget) = (Arc::clone(&api.accounts), api.ledger.budget());
+        // Another scrape may wait for this one, and whoever scrapes gives up after 10 s.
+        let limits = LedgerLimits { time: api.ledger.time.min(MOST_SCRAPE_TIME), ..api.ledger };
+        let (accounts, mut budget) = (Arc::clone(&api.accounts), limits.budget());
         let read = archive::read(api, who, move |archive| {
             let mut accounts = accounts.lock().unwrap_or_else(PoisonError::into_inner);
             accounts.at(&basis, archive, &mut |held| budget.go_on(held))

@@ -68,12 +68,12 @@ pub(super) fn events_of<'a>(file: &'a str, text: &'a str) -> Result<Vec<WrittenE
         let at = values.byte_offset();
         let begins = at + skipped(text, at, BLANKS);
         let Some(value) = values.next() else { return Ok(events) };
-        let value: &'a RawValue = value.map_err(|error| not_json(file, &error))?;
+        let value: &'a RawValue = value.map_err(|error| not_json(file, text, &error))?;
         match value.get().as_bytes().first() {
             Some(b'{') => events.push(WrittenEvent { event: value, place: counted.place(begins) }),
             Some(b'[') => {
                 let list: Vec<&'a RawValue> =
-                    serde_json::from_str(value.get()).map_err(|error| not_json(file, &error))?;
+                    serde_json::from_str(value.get()).map_err(|error| not_json(file, text, &error))?;
                 let mut at = begins + 1;
                 for event in list {
                     at += skipped(text, at, SEPARATORS);
@@ -91,15 +91,24 @@ pub(super) fn events_of<'a>(file: &'a str, text: &'a str) -> Result<Vec<WrittenE
     }
 }
 
-fn not_json(file: &str, error: &serde_json::Error) -> Failure {
+fn not_json(file: &str, text: &str, error: &serde_json::Error) -> Failure {
     let said = error.to_string();
     // It ends with the place, which stands at the beginning here.
     let what = said.split(" at line ").next().unwrap_or(&said);
     Failure::input(format_args!(
         "{file}, line {}, column {}: not JSON: {what}: send one object, an array of them, or one a line",
         error.line(),
-        error.column().max(1)
+        column(text, error)
     ))
+}
+
+/// The column of an error in characters: it counts bytes itself.
+fn column(text: &str, error: &serde_json::Error) -> usize {
+    let line = text.split('\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
+    let before = error.column().saturating_sub(1);
+    let characters = line.char_indices().take_while(|(at, _)| *at < before).count();
+    // Behind the end of the line it is where the line ends.
+    characters + before.saturating_sub(line.len()) + 1
 }
 
 /// How many bytes from an offset on are such characters.
@@ -189,6 +198,9 @@ mod tests {
         let refused = |text: &str| events_of("f", text).unwrap_err().text;
         let torn = refused("{}\n\n{\"a\": ");
         assert!(torn.starts_with("f, line 3, column ") && torn.contains(": not JSON: EOF while parsing"), "{torn}");
+        // Columns are characters, also where those before it take several bytes.
+        let wide = refused("{}\n{\"é\": x}");
+        assert!(wide.starts_with("f, line 2, column 7: not JSON: "), "{wide}");
         let remedy = ": send one object, an array of them, or one a line";
         assert!(!torn.contains(" at line ") && torn.ends_with(remedy), "{torn}");
         let torn = refused("[{},\n{]");

@@ -184,7 +184,12 @@ impl SpendAccounts {
             return Ok(AccountsRead::Passed);
         }
         if !matches!(self.reach, LedgerReach::All) {
-            return Ok(AccountsRead::Partial);
+            // What was told stays so while the ledger is read anew: counters wait.
+            return Ok(if self.told.is_empty() {
+                AccountsRead::Partial
+            } else {
+                AccountsRead::Whole(self.told.clone())
+            });
         }
         let mut all = self.sums.clone();
         for Charge { key, amount } in &basis.open {
@@ -380,7 +385,7 @@ mod tests {
             .filter_map(|(line, sum)| matches!(line, AccountLine::Queue(..)).then_some(sum.micro_dollars))
             .sum();
         assert_eq!(dollars, 2_000_000 * i128::from(40 + reads), "each hour of the node is a dollar");
-        // What was added up by the journal meanwhile is read again, and told when that is done.
+        // What was added up by the journal meanwhile is read again, and told when that is done. Until then counters stay what they were.
         for hour in 60..90 {
             basis.upto = charge_hour(&mut journal, basis.upto, hour);
             if hour % 10 == 9 {
@@ -388,7 +393,8 @@ mod tests {
                 journal.settle();
             }
         }
-        assert_eq!(accounts.at(&basis, &archive, &mut up_to_four).unwrap(), AccountsRead::Partial);
+        assert_eq!(accounts.at(&basis, &archive, &mut up_to_four).unwrap(), AccountsRead::Whole(told));
+        assert!(!matches!(accounts.reach, LedgerReach::All), "it is not read to its end");
         let read = accounts.at(&basis, &archive, &mut to_the_end).unwrap();
         assert_eq!(read, AccountsRead::Whole(whole(&basis)));
     }

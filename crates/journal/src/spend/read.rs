@@ -280,11 +280,25 @@ const BATCHES: &str = "SELECT seq, body, crc32c FROM charges WHERE seq < ?1";
 struct HeldSpend {
     charges: SpendTotals,
     jobs: BTreeMap<JobId, BilledJob>,
+    /// What names and labels of the jobs take more than is usual, in charges of the same size.
+    names: usize,
 }
 
+/// Bytes that a charge or a job takes as a rule, names included.
+const USUAL: usize = 300;
+
 impl HeldSpend {
+    /// Charges and jobs; who has long names counts for several.
     fn len(&self) -> usize {
-        self.charges.len() + self.jobs.len()
+        self.charges.len() + self.jobs.len() + self.names
+    }
+
+    fn add_job(&mut self, job: BilledJob) {
+        let names = [&job.tenant, &job.subject, &job.principal, &job.queue, &job.tier];
+        let labels = job.labels.iter().flat_map(|(name, value)| [name, value]);
+        let bytes: usize = names.into_iter().chain(labels).map(String::len).sum();
+        self.names += bytes / USUAL;
+        self.jobs.insert(job.job, job);
     }
 
     fn add(&mut self, charge: Charge) {
@@ -294,7 +308,7 @@ impl HeldSpend {
     /// Who a job is, if that is not held yet.
     fn name(&mut self, db: &Database, id: JobId) -> Result<(), RowFault> {
         if !self.jobs.contains_key(&id) {
-            self.jobs.extend(job_row(db, id)?.map(|job| (id, job)));
+            job_row(db, id)?.into_iter().for_each(|job| self.add_job(job));
         }
         Ok(())
     }
@@ -335,7 +349,7 @@ fn read(db: &Database, query: &SpendQuery, go_on: MayGoOn<'_>) -> Result<SpendRe
             if go_on(held.len()).is_break() {
                 return Ok(SpendRead::Cut { before: query.from });
             }
-            held.jobs.extend(job_of(db, id)?.map(|job| (id, job)));
+            job_of(db, id)?.into_iter().for_each(|job| held.add_job(job));
         }
         let sums = "SELECT slot, job, body, crc32c FROM spend WHERE slot >= ?1 AND slot < ?2 ORDER BY slot, job";
         db.each(sums, [i64::from(query.from.0), i64::from(query.to.0)], |row| {
@@ -353,7 +367,7 @@ fn read(db: &Database, query: &SpendQuery, go_on: MayGoOn<'_>) -> Result<SpendRe
             Ok(ControlFlow::Continue(()))
         })?;
     }
-    let HeldSpend { charges, jobs } = held.told();
+    let HeldSpend { charges, jobs, .. } = held.told();
     Ok(cut.map_or(SpendRead::Found { charges, jobs }, |before| SpendRead::Cut { before }))
 }
 
@@ -461,7 +475,7 @@ fn part(
     for id in ids.into_iter().filter(|id| !held.jobs.contains_key(id)).collect::<Vec<_>>() {
         held.jobs.extend(job_of(db, id)?.map(|job| (id, job)));
     }
-    let HeldSpend { charges, jobs } = held.told();
+    let HeldSpend { charges, jobs, .. } = held.told();
     Ok(Some(SpendPart { charges, jobs, last }))
 }
 
