@@ -89,7 +89,9 @@ fn count(api: &Api, request: &Request) -> Result<(), ApiError> {
     let path = request.uri().path();
     let Some(connection) = request.extensions().get::<AskedConnection>() else { return Ok(()) };
     // Of who comes without a proxy the address is bounded: many agents may share a token.
-    if HEALTH.contains(&path) || !is_proxied(api, request) {
+    let from = request.extensions().get::<PeerAddress>().map(|from| from.0);
+    let Some(proxy) = from.filter(|from| api.proxies.contains(from)) else { return Ok(()) };
+    if HEALTH.contains(&path) {
         return Ok(());
     }
     let holder = auth::holder(api, request.headers());
@@ -101,21 +103,9 @@ fn count(api: &Api, request: &Request) -> Result<(), ApiError> {
     };
     let by = match holder {
         Some(who) => Arc::clone(&who.name),
-        None => stranger(api, request),
+        None => Arc::from(peer(origin(proxy, request.headers(), &api.proxies)).to_string()),
     };
     connection.give(by, purpose, &api.room)
-}
-
-/// Whether a request comes through a proxy of ours, whose address says nothing of who asks.
-fn is_proxied(api: &Api, request: &Request) -> bool {
-    let from = request.extensions().get::<PeerAddress>();
-    from.is_some_and(|PeerAddress(from)| api.proxies.contains(from))
-}
-
-/// The name of a caller of whom only an address is known.
-fn stranger(api: &Api, request: &Request) -> Arc<str> {
-    let Some(PeerAddress(from)) = request.extensions().get::<PeerAddress>() else { return Arc::clone(&api.local.name) };
-    Arc::from(peer(origin(*from, request.headers(), &api.proxies)).to_string())
 }
 
 /// The address that a request comes from, as far as that can be believed: of what proxies of ours have written, the last that is none of

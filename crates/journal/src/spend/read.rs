@@ -313,6 +313,22 @@ impl HeldSpend {
         Ok(())
     }
 
+    /// Charges of a slot, and who they are of.
+    fn add_named(&mut self, db: &Database, charges: Vec<Charge>) -> Result<(), RowFault> {
+        for charge in charges {
+            if let Some(id) = charge.key.job {
+                self.name(db, id)?;
+            }
+            self.add(charge);
+        }
+        Ok(())
+    }
+
+    /// Jobs that were charged and of which it is not held yet who they are.
+    fn unnamed(&self) -> BTreeSet<JobId> {
+        self.charges.keys().filter_map(|key| key.job).filter(|id| !self.jobs.contains_key(id)).collect()
+    }
+
     /// Without what has come to nothing, and the jobs of that.
     fn told(mut self) -> HeldSpend {
         let all = self.charges.len();
@@ -344,8 +360,7 @@ fn read(db: &Database, query: &SpendQuery, go_on: MayGoOn<'_>) -> Result<SpendRe
         if let Some(before) = cut {
             return Ok(SpendRead::Cut { before });
         }
-        let ids: BTreeSet<JobId> = held.charges.keys().filter_map(|key| key.job).collect();
-        for id in ids {
+        for id in held.unnamed() {
             if go_on(held.len()).is_break() {
                 return Ok(SpendRead::Cut { before: query.from });
             }
@@ -358,12 +373,7 @@ fn read(db: &Database, query: &SpendQuery, go_on: MayGoOn<'_>) -> Result<SpendRe
                 cut = Some(found.first().map_or(query.from, |charge| charge.key.slot));
                 return Ok(ControlFlow::Break(()));
             }
-            for charge in found {
-                if let Some(id) = charge.key.job {
-                    held.name(db, id)?;
-                }
-                held.add(charge);
-            }
+            held.add_named(db, found)?;
             Ok(ControlFlow::Continue(()))
         })?;
     }
@@ -452,12 +462,7 @@ fn part(
         }
         let found = slot_charges(row)?;
         place = Some(SpendPlace { slot: row.get(0)?, job: row.get(1)? });
-        for charge in found {
-            if let Some(id) = charge.key.job {
-                held.name(db, id)?;
-            }
-            held.add(charge);
-        }
+        held.add_named(db, found)?;
         Ok(ControlFlow::Continue(()))
     })?;
     let last = place.filter(|_| more);
@@ -471,9 +476,8 @@ fn part(
         }
         Ok(ControlFlow::Continue(()))
     })?;
-    let ids: BTreeSet<JobId> = held.charges.keys().filter_map(|key| key.job).collect();
-    for id in ids.into_iter().filter(|id| !held.jobs.contains_key(id)).collect::<Vec<_>>() {
-        held.jobs.extend(job_of(db, id)?.map(|job| (id, job)));
+    for id in held.unnamed() {
+        job_of(db, id)?.into_iter().for_each(|job| held.add_job(job));
     }
     let HeldSpend { charges, jobs, .. } = held.told();
     Ok(Some(SpendPart { charges, jobs, last }))
