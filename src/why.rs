@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::ids::{ClassId, JobId};
 use crate::memo::Parked;
 use crate::reason::Reason;
-use crate::rules::{allowances, feasibility, protection, quota, reservations, start_targets, supply};
+use crate::rules::{allowances, feasibility, protection, quota, reservations, settings, start_targets, supply};
 use crate::state::State;
 use crate::state::brakes::Brake;
 use crate::state::index::OrderKey;
@@ -125,6 +125,5 @@ fn as_one_before(state: &State, id: JobId) -> Option<Reason> {
         let share = allowances::no_share(state, id, pool).map(|no| quota::as_told(state, class, pool, no));
         share.or_else(|| supply::refusal(state, id, pool))
     };
-    let pools = state.classes[class].fits.iter();
-    pools.filter_map(|(pool, _)| no(*pool)).reduce(Reason::or_more).map(|reason| exactly(state, class, reason))
+    settings::pools(state, class).filter_map(no).reduce(Reason::or_more).map(|reason| exactly(state, class, reason))
 }

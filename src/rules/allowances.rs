@@ -78,8 +78,7 @@ pub(crate) fn no_share(state: &State, job: JobId, pool: PoolId) -> Option<Reason
 
 /// In how many pools a job may start, as far as quotas, budgets and what is kept of them go.
 pub(crate) fn open_pools(state: &State, job: JobId) -> usize {
-    let pools = state.classes[state.jobs[job].class].fits.iter();
-    pools.filter(|(pool, _)| no_share(state, job, *pool).is_none()).count()
+    settings::pools(state, state.jobs[job].class).filter(|pool| no_share(state, job, *pool).is_none()).count()
 }
 
 /// For which job, and how soon, one has to start that is let in only because it ends in time.
@@ -107,7 +106,7 @@ pub(crate) fn room(state: &State, class: ClassId) -> Option<Rate> {
     if state.allowances().is_empty() {
         return None;
     }
-    let (job, pool) = (state.index.first_queued(class)?.job, state.classes[class].fits.first()?.0);
+    let (job, pool) = (state.index.first_queued(class)?.job, settings::pools(state, class).next()?);
     Beside::of(state, job, pool)?.money_left(state).map(|(left, _)| left)
 }
 
@@ -472,11 +471,22 @@ fn ends_before(state: &State, asker: &Asker, kept: &AllowanceReservation) -> boo
     lasts.is_some_and(|lasts| state.now + lasts <= until(state, kept))
 }
 
-/// What of quotas and budgets is too little for a job in a pool. One GPU has to be kept no quota for: the first that frees is its own.
+/// What of quotas and budgets is too little for a job in a pool, and may be kept for it. One GPU has to be kept no quota for: the first that frees is its
+/// own.
 pub(crate) fn lacks(state: &State, job: JobId, pool: PoolId) -> Vec<Allowance> {
+    lacking(state, job, pool, is_large(state, state.jobs[job].class, pool))
+}
+
+/// What of quotas and budgets is too little for a job in a pool, however little that is.
+pub(crate) fn all_lacks(state: &State, job: JobId, pool: PoolId) -> Vec<Allowance> {
+    lacking(state, job, pool, true)
+}
+
+/// What of budgets, and if need be of quotas, is too little for a job in a pool.
+fn lacking(state: &State, job: JobId, pool: PoolId, quotas: bool) -> Vec<Allowance> {
     let Some(asker) = Asker::of(state, job, pool) else { return Vec::new() };
     let asked = quota::share(state, asker.class, pool);
-    let of_quota = is_large(state, asker.class, pool)
+    let of_quota = quotas
         .then(|| quota::refusal(state, asker.class, pool, asked))
         .flatten()
         .map(|_| state.lineage(asker.quota).map(|at| Allowance::Quota(at, pool)));

@@ -138,7 +138,7 @@ pub(crate) fn anybody_waits_beside(state: &State, job: JobId) -> bool {
 }
 
 fn anybody_waits(state: &State, pool: PoolId) -> bool {
-    state.index.queued.keys().any(|class| state.classes[*class].fits.iter().any(|(other, _)| *other == pool))
+    state.index.queued.keys().any(|class| settings::pools(state, *class).any(|other| other == pool))
 }
 
 /// In a try: a run has given back all that it holds. What quota and budgets leave then.

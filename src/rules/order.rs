@@ -389,7 +389,7 @@ fn group(state: &State, head: &Head) -> Group {
     let id = state.classes[class].shape.tier;
     let tier = settings::tier(state, id);
     let min_share = tier.is_some_and(|t| t.min_share > 0).then_some(id);
-    let first = state.classes[class].fits.first().map(|f| f.0);
+    let first = settings::pools(state, class).next();
     let borrows = first.is_some_and(|pool| !quota::asks_own(state, &state.jobs[head.key.job], pool));
     Group { borrows, tier: -i64::from(tier.map_or(0, |t| t.priority)), min_share }
 }
@@ -411,7 +411,7 @@ fn leaf(state: &State, class: ClassId) -> QuotaId {
 
 /// What a head would take, and in which pool first. One that is booked holds it already.
 fn ask(state: &State, head: &Head) -> (Option<PoolId>, MilliGpu) {
-    let pool = state.classes[head.class].fits.first().map(|f| f.0);
+    let pool = settings::pools(state, head.class).next();
     match (head.class_queue, pool) {
         (ClassQueue::Queued, Some(pool)) => (Some(pool), quota::share(state, head.class, pool)),
         _ => (None, MilliGpu(0)),

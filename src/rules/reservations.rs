@@ -184,8 +184,7 @@ pub(crate) fn own(state: &State, job: JobId, places: &[WorkerPlace]) -> bool {
 
 /// What is held against the ceilings as one who asks has to see it: room kept for a gang before it counts as taken.
 pub(crate) fn held(state: &State, pool: PoolId, asker: Option<JobId>) -> (Held, Held) {
-    let mut all = state.totals.all;
-    let mut own = state.totals.pools.get(pool.index()).copied().unwrap_or_default();
+    let (mut all, mut own) = held_by_nodes(state, pool);
     for room in kept_from(state, asker.map(|asker| (asker, pool))) {
         all = all.plus(room.held);
         if room.pool == pool {
@@ -193,6 +192,11 @@ pub(crate) fn held(state: &State, pool: PoolId, asker: Option<JobId>) -> (Held, 
         }
     }
     (all, own)
+}
+
+/// What nodes hold against the ceilings, over all pools and in one.
+pub(crate) fn held_by_nodes(state: &State, pool: PoolId) -> (Held, Held) {
+    (state.totals.all, state.totals.pools.get(pool.index()).copied().unwrap_or_default())
 }
 
 /// Room under the ceilings that is kept for a gang.

@@ -2,7 +2,7 @@
 //!
 //! Never: a default that `policy` does not state. Without a policy there is nothing to read.
 
-use crate::ids::{PoolId, TierId};
+use crate::ids::{ClassId, PoolId, TierId};
 use crate::policy::{Buys, Pool, Tier};
 use crate::state::{Shape, State};
 use crate::units::Rate;
@@ -30,4 +30,11 @@ pub(crate) fn buys(state: &State, shape: &Shape) -> Buys {
 /// What each node counts beside its price where purchases are compared. It is never billed.
 pub(crate) fn node_overhead(state: &State) -> Rate {
     state.policy.as_deref().map_or(Rate(0), |p| p.node_overhead)
+}
+
+/// The pools of a class's queue that offer anything it fits, in the queue's order. Where none does, all of them: what each lacks is told.
+pub(crate) fn pools(state: &State, class: ClassId) -> impl Iterator<Item = PoolId> + '_ {
+    let all = &state.classes[class].fits;
+    let none = all.iter().all(|(_, fits)| fits.is_empty());
+    all.iter().filter(move |(_, fits)| none || !fits.is_empty()).map(|(pool, _)| *pool)
 }

@@ -18,7 +18,7 @@
 
 use super::launch::LaunchOption;
 use super::placement::{self, NodeScope};
-use super::{allowances, demand, launch, quota, supply};
+use super::{allowances, demand, launch, quota, settings, supply};
 use crate::effect::WorkerPlace;
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId};
@@ -102,8 +102,7 @@ fn boot(state: &State, class: ClassId) -> Option<Span> {
 
 /// The longest over the pools of a class: a job may have to go to any of them.
 fn longest(state: &State, class: ClassId, takes: impl Fn(&LaunchOption) -> Span) -> Option<Span> {
-    let pools = state.classes[class].fits.iter().map(|f| f.0);
-    pools.filter_map(|pool| cheapest(state, class, pool)).map(|option| takes(&option)).max()
+    settings::pools(state, class).filter_map(|pool| cheapest(state, class, pool)).map(|option| takes(&option)).max()
 }
 
 /// When the last lane of its class has to be bought, if a job is done after the others of it. `None`: it has to begin a lane, for the node
@@ -215,7 +214,7 @@ pub(crate) struct Promise {
 /// What is expected to be free for each of these jobs by its target: when, where, and after which run.
 pub(crate) fn promises(engine: &mut Engine, class: ClassId, jobs: &[OrderKey]) -> BTreeMap<JobId, Promise> {
     let mut found = BTreeMap::new();
-    let pools: Vec<PoolId> = engine.state.classes[class].fits.iter().map(|f| f.0).collect();
+    let pools: Vec<PoolId> = settings::pools(&engine.state, class).collect();
     for pool in pools {
         let asked = quota::share(&engine.state, class, pool);
         let first = jobs.iter().map(|key| key.job).find(|job| !found.contains_key(job));

@@ -255,19 +255,25 @@ fn of_what_is_possible(state: &State, class: ClassId, pool: PoolId, wanted: &[Of
     if blocked.is_empty() || options.iter().any(in_stock) { no } else { out_of_stock(state, &blocked) }
 }
 
-/// Whether nothing at all can be bought for a job, whatever it asks for and whoever makes way on the nodes that are there.
+/// Whether nothing at all can be bought for a job, whatever it asks for and whoever makes way on the nodes that are there. Room that is kept for another
+/// may yet be its own: with others stopped it may be within what its queue owns.
 pub(crate) fn is_closed(state: &State, job: JobId, pool: PoolId) -> bool {
-    held(state, Some(job), state.jobs[job].class, pool).is_err()
+    let (all, own) = reservations::held_by_nodes(state, pool);
+    never_bought(state, state.jobs[job].class, pool).is_some() || launch::no_room(state, pool, all, own).is_some()
 }
 
-/// What of the ceilings is in use, and what of it is kept for the asker.
-fn held(state: &State, asker: Option<JobId>, class: ClassId, pool: PoolId) -> Result<(Held, Held), Reason> {
-    if let Some(closed) = draining(state, pool).or_else(|| owned_full(state, pool)) {
-        return Err(closed);
-    }
+/// Why nothing is bought for a class, whatever room there is.
+fn never_bought(state: &State, class: ClassId, pool: PoolId) -> Option<Reason> {
     let shape = &state.classes[class].shape;
-    if buys(state, shape) == Buys::Nothing && !capacity::late(state, shape) {
-        return Err(Reason::NothingIdle);
+    let idle_only = || buys(state, shape) == Buys::Nothing && !capacity::late(state, shape);
+    let closed = draining(state, pool).or_else(|| owned_full(state, pool));
+    closed.or_else(|| idle_only().then_some(Reason::NothingIdle))
+}
+
+/// What of the ceilings is in use, and what of it is kept from the asker.
+fn held(state: &State, asker: Option<JobId>, class: ClassId, pool: PoolId) -> Result<(Held, Held), Reason> {
+    if let Some(no) = never_bought(state, class, pool) {
+        return Err(no);
     }
     let (all, own) = reservations::held(state, pool, asker);
     match launch::no_room(state, pool, all, own) {

@@ -203,7 +203,7 @@ fn leave_spot(engine: &mut Engine, job: JobId, report: &mut PlanReport) {
 /// Whether capacity that stays is free or can be bought. The job's class is urgent: it asks for nothing else.
 fn can_move(engine: &mut Engine, job: JobId) -> bool {
     let class = engine.state.jobs[job].class;
-    let pools: Vec<PoolId> = engine.state.classes[class].fits.iter().map(|f| f.0).collect();
+    let pools: Vec<PoolId> = settings::pools(&engine.state, class).collect();
     pools.into_iter().any(|pool| {
         let asked = quota::share(&engine.state, class, pool);
         supply::refusal(&engine.state, job, pool).is_none()

@@ -199,6 +199,7 @@ stories! {
     mig_smallest_slice
     min_share_goes_first
     min_share_is_left_alone
+    money_is_kept_where_one_gpu_has_quota
     moved_home_as_far_as_quota_goes
     moved_home_not_onto_a_floor
     moved_home_not_onto_what_it_would_not_choose
@@ -256,6 +257,9 @@ stories! {
     quarantine
     quota_is_kept_for_a_gang
     quota_is_kept_in_a_cohort
+    quota_is_kept_whatever_other_pools_hold
+    quota_is_kept_where_the_ceiling_holds_it
+    quota_is_kept_while_stock_is_out_elsewhere
     quota_waits_and_frees
     reclaim_as_the_queue_says
     reclaim_from_lower_tiers

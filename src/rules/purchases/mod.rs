@@ -216,7 +216,7 @@ fn waiting(state: &State, pool: PoolId) -> Vec<JobId> {
     let mut jobs = Vec::new();
     for (class, queued) in &state.index.queued {
         let shape = &state.classes[*class].shape;
-        let fits = state.classes[*class].fits.iter().any(|(p, _)| *p == pool);
+        let fits = settings::pools(state, *class).any(|of| of == pool);
         if !fits || block(state, *class, pool, Aim::Carries).is_none() || settings::buys(state, shape) == Buys::Nothing
         {
             continue;

@@ -28,7 +28,9 @@ use crate::rules::allowances::Backfill;
 use crate::rules::forecast::soonest;
 use crate::rules::order::{self, ClassQueue, FairShareOrder, Head};
 use crate::rules::placement::{self, NodeScope};
-use crate::rules::{allowances, batch, budget, demand, protection, quota, reservations, start_targets, supply, timing};
+use crate::rules::{
+    allowances, batch, budget, demand, protection, quota, reservations, settings, start_targets, supply, timing,
+};
 use crate::state::State;
 use crate::state::places::nodes_of;
 use crate::units::{MilliGpu, Timestamp};
@@ -207,7 +209,7 @@ fn serve(
         book_beside(engine, job, pool, places, backfill, report);
         return Ok(());
     }
-    let pools: Vec<PoolId> = engine.state.classes[class].fits.iter().map(|f| f.0).collect();
+    let pools: Vec<PoolId> = settings::pools(&engine.state, class).collect();
     let (mut no, mut of_more) = (Reason::NoMatchingPool, true);
     for pool in pools {
         match serve_in(engine, job, pool, together, report) {

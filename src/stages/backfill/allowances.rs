@@ -1,7 +1,8 @@
 //! What is kept of quotas and budgets: for each that is too little, the first in the order that lacks it and that preemption did not help.
 //!
 //! ```text
-//! review   still short: made anew when its time has come, or when it would not be enough any more; at its time backfill is stopped
+//! review   the holder lacks something else for good: given up
+//!          still short: made anew when its time has come, or when it would not be enough any more; at its time backfill is stopped
 //!          enough: it stays while the holder waits for nothing but room
 //! claim    every other lack goes to the first in the order; who goes before a holder takes it from that one
 //! give up  what was taken from others for a job that nothing is in stock for serves who could keep it
@@ -17,7 +18,7 @@ use crate::plan::PlanReport;
 use crate::rules::order::{ClassQueue, FairShareOrder};
 use crate::rules::placement::{self, NodeScope};
 use crate::rules::rank::{Ranks, Taker};
-use crate::rules::{allowances, forecast, protection, reservations, supply};
+use crate::rules::{allowances, forecast, protection, reservations, settings, supply};
 use crate::state::State;
 use crate::state::allowances::{Allowance, AllowanceReservation};
 use crate::state::jobs::Phase;
@@ -46,6 +47,10 @@ fn review(engine: &mut Engine, of: Allowance, report: &mut PlanReport) {
     if row.phase != Phase::Queued || row.kept.is_some() || !reservations::waits_for_others(state, kept.job) {
         return engine.decide(Decision::ReleaseAllowance { of });
     }
+    if lacks_for_good(engine, kept.job, kept.pool) {
+        return engine.decide(Decision::ReleaseAllowance { of });
+    }
+    let state = &engine.state;
     if !allowances::is_short(state, of, kept.job, kept.pool) {
         if !finds_room(engine, kept.job, kept.pool) {
             engine.decide(Decision::ReleaseAllowance { of });
@@ -82,6 +87,14 @@ fn review(engine: &mut Engine, of: Allowance, report: &mut PlanReport) {
     if matches!(of, Allowance::Quota(..)) && kept.from.since(from).0 > kept.from.since(engine.state.now).0 / 8 {
         engine.decide(Decision::KeepAllowance { of, reservation: AllowanceReservation { from, known, ..kept } });
     }
+}
+
+/// Whether a job lacks something in a pool that is kept for nobody, and that would not be enough with all gone that it could wait for.
+fn lacks_for_good(engine: &mut Engine, job: JobId, pool: PoolId) -> bool {
+    let state = &engine.state;
+    let lacks = allowances::all_lacks(state, job, pool).into_iter();
+    let open: Vec<Allowance> = lacks.filter(|of| !state.allowances().contains_key(of)).collect();
+    open.into_iter().any(|of| forecast::allowance(engine, job, pool, of).is_none())
 }
 
 /// What others gave up for a job is its own until it runs. While nothing that it fits is in stock it gives that up to who is served with it, and from
@@ -232,28 +245,31 @@ fn claim_once(engine: &mut Engine, claims: &mut [Claim]) -> bool {
     true
 }
 
-/// What a job lacks of quotas and budgets, by pool. `None`: in one of its pools nothing.
+/// What a job lacks of quotas and budgets, by pool. `None`: in one of its pools nothing, and it will have places there. Else it would wait there while
+/// others pass it by in the pools where it lacks something.
 fn lacking(state: &State, job: JobId, class: ClassId) -> Option<Vec<(PoolId, Allowance)>> {
-    let mut all = Vec::new();
-    for (pool, _) in &state.classes[class].fits {
-        let lacks = allowances::lacks(state, job, *pool);
-        if lacks.is_empty() {
-            return None;
-        }
-        all.extend(lacks.into_iter().map(|of| (*pool, of)));
+    let lacks = settings::pools(state, class).map(|pool| (pool, allowances::lacks(state, job, pool)));
+    let (free, short): (Vec<_>, Vec<_>) = lacks.partition(|(_, lacks)| lacks.is_empty());
+    let reserved = |pool| state.reservations().get(&pool).is_some_and(|kept| kept.job == job);
+    if short.is_empty() || free.into_iter().any(|(pool, _)| reserved(pool) || supply::comes(state, job, pool)) {
+        return None;
     }
+    let all = short.into_iter().flat_map(|(pool, lacks)| lacks.into_iter().map(move |of| (pool, of)));
     let waits = state.jobs[job].kept.is_none() && reservations::waits_for_others(state, job);
-    waits.then_some(all)
+    waits.then(|| all.collect())
 }
 
 /// Keeps what a job lacks, and is open to it, in the pool where it is there first. In which? `None`: nowhere would it ever be enough.
 fn claim_for(engine: &mut Engine, claim: &Claim, open: Vec<(PoolId, Allowance)>) -> Option<PoolId> {
     let mut best: Option<(PoolId, Vec<(Allowance, AllowanceReservation)>)> = None;
     let from = |made: &[(Allowance, AllowanceReservation)]| made.iter().map(|(_, kept)| kept.from).max();
-    for pool in engine.state.classes[claim.class].fits.iter().map(|(pool, _)| *pool).collect::<Vec<_>>() {
+    for pool in settings::pools(&engine.state, claim.class).collect::<Vec<_>>() {
         let own = open.iter().filter(|(at, _)| *at == pool).map(|(_, of)| *of);
         let made = own.map(|of| Some((of, forecast::allowance(engine, claim.job, pool, of)?)));
         let Some(made) = made.collect::<Option<Vec<_>>>().filter(|made| !made.is_empty()) else { continue };
+        if lacks_for_good(engine, claim.job, pool) {
+            continue;
+        }
         if best.as_ref().is_none_or(|(_, best)| from(&made) < from(best)) {
             best = Some((pool, made));
         }

@@ -26,7 +26,7 @@ use crate::rules::launch::LaunchOption;
 use crate::rules::order::{Head, StrictHeads};
 use crate::rules::rank::{Borrows, Ranks, Taker};
 use crate::rules::reservations::{Room, gives_way, holds_gang, is_large, may_claim, may_reserve};
-use crate::rules::{demand, protection, quota, supply};
+use crate::rules::{demand, protection, quota, settings, supply};
 use crate::state::State;
 use crate::state::allowances::Allowance;
 use crate::state::brakes::Brake;
@@ -291,7 +291,7 @@ fn claim(engine: &mut Engine, kept: &mut BTreeMap<PoolId, JobId>) {
         if kept.values().any(|holder| *holder == job) {
             continue;
         }
-        let pools: Vec<PoolId> = engine.state.classes[head.class].fits.iter().map(|f| f.0).collect();
+        let pools: Vec<PoolId> = settings::pools(&engine.state, head.class).collect();
         for pool in pools {
             if !may_claim(&engine.state, job, pool, kept.get(&pool).copied()) {
                 continue;

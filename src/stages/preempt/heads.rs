@@ -65,7 +65,7 @@ pub(super) fn closed(state: &State, heads: &[(ClassId, OrderKey)]) -> BTreeSet<(
     if state.index.ending.is_empty() {
         return BTreeSet::new();
     }
-    let pools = |class: ClassId| state.classes[class].fits.iter().map(|fit| fit.0);
+    let pools = |class: ClassId| settings::pools(state, class);
     let several = heads.iter().filter(|(class, _)| pools(*class).nth(1).is_some());
     let all = several.flat_map(|(class, key)| pools(*class).map(|pool| (key.job, pool)));
     all.filter(|(job, pool)| allowances::no_share(state, *job, *pool).is_some()).collect()
@@ -111,7 +111,7 @@ pub(super) fn anything_to_take(state: &State) -> bool {
 /// The same but for nodes, for the jobs of a class.
 fn may_take(state: &State, class: ClassId, borrowed: &BTreeSet<PoolId>) -> bool {
     let row = &state.classes[class];
-    let quotas = row.fits.iter().any(|(pool, _)| borrowed.contains(pool));
+    let quotas = settings::pools(state, class).any(|pool| borrowed.contains(&pool));
     let runs = state.index.running.keys().any(|tier| rank::may_ever_stop(state, row.shape.tier, *tier));
     let by_number = rank::stops_its_own(state, row.shape.queue);
     let alike = by_number && state.index.running.contains_key(&row.shape.tier);

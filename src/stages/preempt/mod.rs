@@ -243,7 +243,7 @@ impl Trial<'_> {
     /// `None`: the policy does not know its queue, or no pool takes it.
     fn turn(&mut self, class: ClassId, key: OrderKey) -> Option<Turn> {
         let state = &self.engine.state;
-        let pool = state.classes[class].fits.first()?.0;
+        let pool = settings::pools(state, class).next()?;
         let taker = Taker::of(state, key.job, pool)?;
         let borrows = self.ranks.of_taker(state, &taker);
         let tier = Reverse(settings::priority(state, taker.tier));
@@ -294,7 +294,7 @@ impl Trial<'_> {
     /// Whether what was promised to a job is enough: then it is held for it.
     fn hold_promised(&mut self, job: JobId, class: ClassId) -> bool {
         let kept = self.state().jobs[job].kept;
-        let pools = self.state().classes[class].fits.iter().map(|f| f.0);
+        let pools = settings::pools(self.state(), class);
         let pools: Vec<PoolId> = pools.filter(|pool| kept.is_none_or(|kept| kept.pool == *pool)).collect();
         // It asks for its quota itself; what was taken from others for it stays its own, whatever is kept of quotas and budgets for others.
         self.engine.state.set_kept(job, kept.map(|kept| Kept { share: MilliGpu(0), ..kept }));
@@ -515,8 +515,8 @@ impl Trial<'_> {
             return false;
         }
         let late = row.phase == Phase::Booked;
-        let pools: Vec<PoolId> = state.classes[class].fits.iter().map(|f| f.0).collect();
-        let pools: Vec<PoolId> = pools.into_iter().filter(|pool| !late || row.pool == Some(*pool)).collect();
+        let pools = settings::pools(state, class).filter(|pool| !late || row.pool == Some(*pool));
+        let pools: Vec<PoolId> = pools.collect();
         let all: Vec<Taker> = pools.iter().filter_map(|pool| Taker::of(state, job, *pool)).collect();
         let leaves = |taker: &Taker| !late && waits_for_another(state, taker);
         let takers: Vec<Taker> = all.iter().filter(|taker| !leaves(taker)).copied().collect();
