@@ -207,6 +207,7 @@ mod tests {
     use forebay_kernel::reason::Reason;
     use forebay_wire::status::cloud_event;
     use serde_json::{Value, json};
+    use std::collections::BTreeMap;
 
     const JOURNAL: JournalId = JournalId { uuid: 0, incarnation: 0 };
 
@@ -223,6 +224,7 @@ mod tests {
             reason: Some(Reason::ExitCode { code: 2 }),
             named: None,
             run: None,
+            labels: BTreeMap::new(),
         }
     }
 

@@ -10,6 +10,7 @@ use forebay_driver::live::{Original, Rejection};
 use forebay_kernel::effect::{Status, StatusKind};
 use forebay_kernel::ids::{Attempt, JobId};
 use forebay_kernel::units::Timestamp;
+use std::collections::BTreeMap;
 
 /// Whose statuses they are.
 pub const JOURNAL: JournalId = JournalId { uuid: 7, incarnation: 0 };
@@ -63,5 +64,6 @@ fn status(number: u64) -> Status {
         reason: None,
         named: None,
         run: None,
+        labels: BTreeMap::new(),
     }
 }

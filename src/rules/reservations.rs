@@ -20,12 +20,18 @@ use core::cmp::Reverse;
 /// Whether a node takes a job as far as reservations ahead go: it is not kept, or not from this job, or what frees there was promised to the
 /// job, or it will be gone in time.
 pub(crate) fn lets_in(state: &State, node: &Node, job: JobId) -> bool {
+    lets_in_one(state, node, job, || outranks_in(state, job, node.pool))
+}
+
+/// The same for one of whom that is known: whether it outranks the holder of the reservation of its pool, which takes long to find out.
+pub(crate) fn lets_in_one(state: &State, node: &Node, job: JobId, outranks: impl Fn() -> bool) -> bool {
     if state.reservations.is_empty() || node.reserved.iter().any(|(owner, _)| *owner == job) {
         return true;
     }
     // A node of one pool may be given back for a purchase in another.
     let here = state.reservations.iter().filter(|(_, a)| a.nodes.binary_search(&node.id).is_ok());
-    let from_it = here.filter(|(pool, a)| !is_for(state, a.job, (job, node.pool), **pool));
+    let is_for = |pool: PoolId, holder| is_for(state, holder, job) || (pool == node.pool && outranks());
+    let from_it = here.filter(|(pool, a)| !is_for(**pool, a.job));
     let mut from_it = from_it.map(|(_, a)| a).peekable();
     if from_it.peek().is_none() {
         return true;
@@ -55,10 +61,14 @@ pub(crate) fn lets_by(state: &State, holder: JobId, by: JobId) -> bool {
 
 /// Whether what is kept for a job is there for another as well. Jobs of a class ask the same, and take what is kept for one of them in their order: who
 /// goes first in it would else wait for what nobody uses.
-fn is_for(state: &State, holder: JobId, (by, asks): (JobId, PoolId), pool: PoolId) -> bool {
-    state.jobs[holder].class == state.jobs[by].class
-        || lets_by(state, holder, by)
-        || (asks == pool && outranks(state, by, holder, pool))
+fn is_for(state: &State, holder: JobId, by: JobId) -> bool {
+    state.jobs[holder].class == state.jobs[by].class || lets_by(state, holder, by)
+}
+
+/// Whether a job outranks the holder of the reservation of a pool, if there is one that is kept from it.
+pub(crate) fn outranks_in(state: &State, by: JobId, pool: PoolId) -> bool {
+    let kept = state.reservations.get(&pool).filter(|kept| !is_for(state, kept.job, by));
+    kept.is_some_and(|kept| outranks(state, by, kept.job, pool))
 }
 
 /// Whether a job would be within what its queue owns, where the holder of a reservation would borrow: it may take from that one what it is given, and so
@@ -226,7 +236,10 @@ pub(crate) fn holds_gang(state: &State, pool: PoolId, reservation: &Reservation)
 /// What room is kept from one who asks in a pool, by pool. The asker is a job of the state.
 pub fn kept_from(state: &State, asker: Option<(JobId, PoolId)>) -> impl Iterator<Item = KeptRoom> {
     let reservations = state.reservations.iter().filter(|(_, a)| !a.room.is_empty());
-    let kept = reservations.filter(move |(pool, a)| !asker.is_some_and(|asker| is_for(state, a.job, asker, **pool)));
+    let is_for = move |pool: PoolId, holder| {
+        asker.is_some_and(|(by, asks)| is_for(state, holder, by) || (asks == pool && outranks(state, by, holder, pool)))
+    };
+    let kept = reservations.filter(move |(pool, a)| !is_for(**pool, a.job));
     kept.map(|(pool, reservation)| {
         // What still has to leave holds a part of the room until it does.
         let held = state.held_by(&reservation.room).less(state.held_on(&reservation.nodes));

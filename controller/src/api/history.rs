@@ -56,7 +56,7 @@ impl History {
     /// # Errors
     /// What the file system says, a damaged line, or lines that went while they were read.
     pub fn read(&mut self, before: u64, mut take: impl FnMut(Past<'_>) -> bool) -> Result<(), SegmentError> {
-        // As it stands in a line of this job, and in no text: there a quote has a backslash before it.
+        // As it stands in a line of this job, and in no text: there a quote has a backslash before it. A label of another job may stand so, too.
         let name = self.job.to_string();
         let mark = format!("\"job\":\"{name}\"");
         while let Some(line) = self.reader.next_up_to(before.saturating_sub(1))? {
@@ -83,8 +83,9 @@ mod tests {
     use forebay_kernel::effect::{Status, StatusKind};
     use forebay_kernel::ids::Attempt;
     use forebay_kernel::units::Timestamp;
+    use std::collections::BTreeMap;
 
-    /// Jobs in turn; each job's tenth status is its last. Job 2 is named like a mark of job 1.
+    /// Jobs in turn; each job's tenth status is its last. Job 2 is named like a mark of job 1, and a label of it is one.
     fn status(number: u64) -> Status {
         let (job, seq) = ((number - 1) % 3, (number - 1) / 3 + 1);
         Status {
@@ -100,6 +101,7 @@ mod tests {
             reason: None,
             named: None,
             run: None,
+            labels: if job == 2 { [("job".into(), "job-1".into())].into() } else { BTreeMap::new() },
         }
     }
 

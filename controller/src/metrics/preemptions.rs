@@ -106,6 +106,7 @@ mod tests {
             reason,
             named: None,
             run: None,
+            labels: BTreeMap::new(),
         }
     }
 

@@ -244,6 +244,7 @@ mod tests {
             reason,
             named: None,
             run: None,
+            labels: BTreeMap::new(),
         }
     }
 

@@ -7,6 +7,7 @@ use crate::ids::{Attempt, JobId, NodeId, OfferingId, PurchaseId, Seq};
 use crate::reason::Reason;
 use crate::units::{MilliGpu, Span, Timestamp};
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -137,6 +138,9 @@ pub struct Status {
     /// Where its run is or was. `None`: it has none, or this is not said of one.
     #[serde(skip)]
     pub run: Option<Box<RunFacts>>,
+    /// The labels that its job is billed by: [`JobSpec::labels`](crate::job::JobSpec::labels).
+    #[serde(skip)]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// Where a run is or was, and what became of it.

@@ -34,7 +34,7 @@ use crate::state::streaks::Streak;
 use crate::state::{SharedSpec, State};
 use crate::units::{GpuTime, Rate, Span, Timestamp};
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::de::DeserializeOwned;
@@ -315,6 +315,8 @@ pub(crate) enum StateTerm {
     RemovedUse(String, DecayedUsage),
     /// [`State::kept_pools`].
     KeptPools(u16),
+    /// [`crate::effect::Status::labels`], of the status with this number.
+    StatusLabels(u64, BTreeMap<String, String>),
 }
 
 impl Grown for State {
@@ -337,6 +339,8 @@ impl Grown for State {
             self.stream.iter().filter_map(|status| Some(StateTerm::StatusRun(status.number, status.run.clone()?)));
         let named =
             self.stream.iter().filter_map(|status| Some(StateTerm::StatusNamed(status.number, status.named.clone()?)));
+        let labels = self.stream.iter().filter(|status| !status.labels.is_empty());
+        let labels = labels.map(|status| StateTerm::StatusLabels(status.number, status.labels.clone()));
         let reserves = self.node_reserves.iter().map(|(of, reserve)| StateTerm::NodeReserve(of.clone(), *reserve));
         let families = self.observed.all_families();
         let families = families.map(|(of, last, counts)| StateTerm::Family(of, last, counts.collect()));
@@ -360,6 +364,7 @@ impl Grown for State {
             .chain(budgets)
             .chain(uses)
             .chain((self.kept_pools > 0).then_some(StateTerm::KeptPools(self.kept_pools)))
+            .chain(labels)
             .collect()
     }
 
@@ -398,6 +403,11 @@ impl Grown for State {
             StateTerm::StatusNamed(number, name) => {
                 if let Ok(at) = self.stream.binary_search_by_key(&number, |status| status.number) {
                     self.stream[at].named = Some(name);
+                }
+            }
+            StateTerm::StatusLabels(number, labels) => {
+                if let Ok(at) = self.stream.binary_search_by_key(&number, |status| status.number) {
+                    self.stream[at].labels = labels;
                 }
             }
             StateTerm::NodeReserve(of, reserve) => self.recall_node_reserve(&of, reserve),
@@ -596,6 +606,7 @@ mod tests {
             reason: Some(Reason::PreemptedBy { queue: QueueId(0) }),
             named: Some("research".into()),
             run: Some(Box::new(run)),
+            labels: [("team".into(), "vision".into())].into(),
         };
         state.stream.push_back(status);
         let work = WorkKey {

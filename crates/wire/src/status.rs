@@ -9,6 +9,7 @@ use forebay_kernel::ids::{JobId, NodeId};
 use forebay_kernel::reason::Reason;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::fmt::{Arguments, Display};
 
 /// A status as it is sent: a CloudEvent.
@@ -41,6 +42,8 @@ struct StatusData<'a> {
     nodes: Vec<StatusNode<'a>>,
     #[serde(rename = "moreNodes", skip_serializing_if = "Option::is_none")]
     more_nodes: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    labels: Option<&'a BTreeMap<String, String>>,
 }
 
 #[derive(Serialize)]
@@ -121,6 +124,7 @@ pub fn write_event(out: &mut Vec<u8>, status: &Status, journal: impl Display) {
             exit_code: status.run.as_ref().and_then(|run| run.exit_code),
             nodes: status.run.iter().flat_map(|run| &run.nodes).map(StatusNode::of).collect(),
             more_nodes: status.run.as_ref().map(|run| run.more).filter(|more| *more > 0),
+            labels: Some(&status.labels).filter(|labels| !labels.is_empty()),
         },
     };
     // Into memory, from texts and numbers: nothing there can fail.
@@ -155,6 +159,7 @@ mod tests {
             reason: Some(Reason::ExitCode { code: 2 }),
             named: None,
             run: Some(Box::new(RunFacts { attempt: Attempt(1), nodes: vec![node], more: 3, exit_code: Some(2) })),
+            labels: [("costCenter".into(), "4711".into()), ("team".into(), "vision \"7\"\n".into())].into(),
         }
     }
 
@@ -173,13 +178,14 @@ mod tests {
         let node = json!({"node": "node-4", "instance": "i-1", "instanceType": "p5.48xlarge", "capacityType": "spot"});
         let data = &event["data"];
         assert_eq!((&data["nodes"], &data["moreNodes"], &data["exitCode"]), (&json!([node]), &json!(3), &json!(2)));
+        assert_eq!(data["labels"], json!({"costCenter": "4711", "team": "vision \"7\"\n"}));
         assert!(!text.contains('\n'));
         let reason = Some(Reason::PreemptedBy { queue: QueueId(3) });
         let named = cloud_event(&Status { reason, named: Some("prod/search".into()), ..status() }, "j");
         let reason = &serde_json::from_str::<Value>(&named).unwrap()["data"]["reason"];
         assert_eq!(reason["figures"], json!({"queue": "prod/search"}));
         assert!(reason["text"].as_str().unwrap().contains("`prod/search`"), "{named}");
-        let bare = cloud_event(&Status { run: None, ..status() }, "j");
-        assert!(["nodes", "moreNodes", "exitCode"].iter().all(|name| !bare.contains(name)), "{bare}");
+        let bare = cloud_event(&Status { run: None, labels: BTreeMap::new(), ..status() }, "j");
+        assert!(["nodes", "moreNodes", "exitCode", "labels"].iter().all(|name| !bare.contains(name)), "{bare}");
     }
 }

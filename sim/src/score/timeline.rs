@@ -143,6 +143,7 @@ mod tests {
             reason: None,
             named: None,
             run: None,
+            labels: BTreeMap::new(),
         }
     }
 

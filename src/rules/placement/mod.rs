@@ -27,7 +27,7 @@ pub(crate) mod topology;
 pub(crate) use beside::beside;
 pub(crate) use live::LiveMix;
 
-use super::{budget, quota, settings, supply};
+use super::{budget, quota, reservations, settings, supply};
 use crate::effect::WorkerPlace;
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, ModelId, NodeId, OfferingId, PoolId};
@@ -67,6 +67,8 @@ struct Ask<'a> {
     spans: bool,
     /// It does not take a part of an empty large node.
     spares: bool,
+    /// It outranks the holder of the reservation of its pool.
+    outranks: bool,
     /// What it leaves is judged by the work of late, CPU and memory counted. `None`: by its GPUs alone.
     live: Option<&'a LiveMix>,
 }
@@ -92,6 +94,7 @@ impl Ask<'_> {
             service: shape.service,
             spans,
             spares: false,
+            outranks: reservations::outranks_in(state, job, pool),
             live: None,
         }
     }

@@ -377,6 +377,7 @@ mod tests {
             reason: None,
             named: None,
             run: None,
+            labels: BTreeMap::new(),
         };
         let overview = Overview {
             queues,
@@ -437,6 +438,7 @@ mod tests {
             reason: Some(Reason::PreemptedBy { queue: QueueId(3) }),
             named: Some("prod/search".into()),
             run: None,
+            labels: BTreeMap::new(),
         };
         let mut text = String::new();
         recent_table(Timestamp(0), &[Arc::new(status)]).write(&mut text);

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
-/// Statuses kept in memory: some 10 MiB. Older ones are in the status log.
+/// Statuses kept in memory: some 10 MiB, and several times that where they have labels and nodes. Older ones are in the status log.
 pub const KEPT: usize = 65_536;
 
 /// The last statuses.

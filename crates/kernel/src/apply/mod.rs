@@ -121,6 +121,7 @@ fn say(state: &mut State, job: JobId, kind: StatusKind, reason: Option<Reason>) 
         reason,
         named: reason.and_then(|reason| state.named_by(reason)).map(String::into_boxed_str),
         run: said_of_a_run(kind).then(|| run_facts(state, job)).flatten(),
+        labels: spec.labels.clone(),
     };
     push_status(state, status);
 }
@@ -161,6 +162,7 @@ fn say_refused(state: &mut State, spec: &JobSpec, reason: Reason) {
         reason: Some(reason),
         named: state.named_by(reason).map(String::into_boxed_str),
         run: None,
+        labels: spec.labels.clone(),
     };
     push_status(state, status);
 }

@@ -1,8 +1,8 @@
-//! Records whose meaning shows only in what comes before them: brakes and policies under start targets, and reclaims that are announced twice; and
-//! refusals in a row.
+//! Records whose meaning shows only in what comes before them: brakes and policies under start targets, and reclaims that are announced twice;
+//! refusals in a row; and the labels of statuses.
 
 use crate::decision::{Decision, StopCause};
-use crate::effect::{Terms, WorkerPlace};
+use crate::effect::{StatusKind, Terms, WorkerPlace};
 use crate::event::{Event, EventOutcome, LaunchError, Tick};
 use crate::ids::{Attempt, JobId, OfferingId, PoolId, PurchaseId};
 use crate::job::{Gang, JobSpec, Service, WorkerAsk};
@@ -325,4 +325,20 @@ fn in_a_row_of_refusals_the_smallest_size_is_remembered_until_the_row_doubles() 
         }
         assert_eq!(remembered, expected, "{version}");
     }
+}
+
+#[test]
+fn statuses_have_the_labels_of_their_job_and_a_refusal_those_of_its_submission() {
+    let mut machine = waiting(None, APPLY_VERSION);
+    for (digest, team) in [(1, "vision"), (2, "search")] {
+        let labels = [(String::from("team"), String::from(team))].into();
+        let (subject, queue) = (String::from("b"), String::from("team/q"));
+        let spec = JobSpec { subject, queue, digest, labels, ..JobSpec::default() };
+        let _ = happens(&mut machine, 2, APPLY_VERSION, &Event::JobSubmitted(Box::new(spec)));
+    }
+    let _ = machine.apply_decision(&Decision::Resume { job: JobId(1) });
+    let of = machine.undelivered().map(|status| (status.kind, status.labels.get("team").map(String::as_str)));
+    let expected =
+        [(StatusKind::Queued, None), (StatusKind::Rejected, Some("search")), (StatusKind::Queued, Some("vision"))];
+    assert_eq!(of.collect::<Vec<_>>(), expected);
 }
