@@ -460,9 +460,16 @@ fn gone_then(state: &State, kept: &AllowanceReservation) -> Vec<JobId> {
     gone
 }
 
+/// When the last is there of what is kept of quotas and budgets for a holder: until then it needs none of it.
+pub(crate) fn begins(state: &State, kept: &AllowanceReservation) -> Timestamp {
+    let own = state.allowances().values().filter(|other| other.job == kept.job).map(|other| other.from);
+    own.fold(kept.from, Timestamp::max)
+}
+
 /// Until when others may use what is kept: the holder may wait for room for longer than for this.
 fn until(state: &State, kept: &AllowanceReservation) -> Timestamp {
-    reserved_from(state, kept.job).map_or(kept.from, |from| from.max(kept.from))
+    let begins = begins(state, kept);
+    reserved_from(state, kept.job).map_or(begins, |from| from.max(begins))
 }
 
 /// Whether a job is certain to have ended when what is kept begins.

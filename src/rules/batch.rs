@@ -3,8 +3,9 @@
 //! Never: counts what waits. Width comes from time alone.
 
 use crate::ids::{ClassId, JobId};
+use crate::policy::WhenLate;
 use crate::reason::Reason;
-use crate::state::State;
+use crate::state::{Shape, State};
 use crate::units::{Span, Timestamp};
 
 /// Why the batch of a job lets it wait: as many jobs of it hold places as its width allows. `None`: it may start.
@@ -32,7 +33,19 @@ pub(crate) fn runs(state: &State, class: ClassId) -> u32 {
     if state.classes[class].shape.batch.is_none() {
         return 0;
     }
-    state.index.holding.get(&class).map_or(0, |jobs| jobs.len() as u32)
+    let own = state.index.holding.get(&class).map_or(0, |jobs| jobs.len());
+    let shape = &state.classes[class].shape;
+    let rule = state.queues[shape.queue].rule.as_ref().and_then(|rule| rule.start);
+    if rule.is_none_or(|start| start.when_late != WhenLate::BuyOnDemand) {
+        return own as u32;
+    }
+    // Who is bought on-demand for, because it is late, is of the batch still.
+    let alike = |other: &ClassId| {
+        let other = &state.classes[*other].shape;
+        other.batch == shape.batch && other.late != shape.late && Shape { late: shape.late, ..other.clone() } == *shape
+    };
+    let others = state.index.holding.iter().filter(|(other, _)| alike(other)).map(|(_, jobs)| jobs.len());
+    (own + others.sum::<usize>()) as u32
 }
 
 /// How many jobs of a batch may hold places at once: one, and one more for each start target that has passed while its head waited.

@@ -56,6 +56,24 @@ pub(crate) fn filled(state: &State, pool: PoolId) -> u32 {
     supply::spare_nodes(state, pool).filter(|node| counts(state, node)).count() as u32
 }
 
+/// The same, and those on which there is nothing but runs of tiers that buy nothing: what they are on was to spare, and they make way.
+pub(crate) fn filled_or_lent(state: &State, pool: PoolId, enough: u32) -> u32 {
+    let filled = filled(state, pool);
+    if filled >= enough {
+        return filled;
+    }
+    let makes_way = |tier: TierId| {
+        let rules = settings::tier(state, tier);
+        rules.is_some_and(|tier| tier.buys == Buys::Nothing && !tier.stoppable_by.is_empty())
+    };
+    let tier = |class: ClassId| state.classes[class].shape.tier;
+    let runs = state.index.holding.iter().filter(|(class, _)| makes_way(tier(**class))).flat_map(|(_, jobs)| jobs);
+    let nodes = runs.flat_map(|id| &state.jobs[*id].places).map(|place| place.node).collect::<BTreeSet<NodeId>>();
+    let alone = |node: &&Node| node.holds.iter().all(|job| makes_way(state.jobs[*job].tier));
+    let lent = nodes.iter().filter_map(|id| state.nodes.get(id)).filter(|node| node.pool == pool && node.open());
+    filled + lent.filter(alone).filter(|node| counts(state, node)).count() as u32
+}
+
 /// Whether a spare node counts for the floor of its pool: it serves somebody, or nobody is known yet.
 pub(crate) fn counts(state: &State, node: &Node) -> bool {
     let serves = |class| may_use(state, class, node.pool, node.offering);

@@ -11,7 +11,8 @@
 //! looks at what is in stock. What is
 //! out of stock comes back.
 
-use super::{capacity, demand, launch, settings};
+use super::launch::{self, LaunchOption};
+use super::{budget, capacity, demand, quota, settings};
 use crate::catalog::CapacityType;
 use crate::ids::{JobId, OfferingId};
 use crate::policy::Buys;
@@ -93,10 +94,14 @@ fn can_be_bought(state: &State, id: JobId, these: &dyn Fn(OfferingId) -> bool) -
         CapacityType::OnDemand => buys != Buys::Spot || capacity::late(state, shape),
     };
     let held = Held::default();
-    state.classes[class].fits.iter().any(|(pool, fits)| {
+    let mut open = state.classes[class].fits.iter().filter(|(pool, _)| quota::ever_holds(state, class, *pool));
+    open.any(|(pool, fits)| {
         let wanted = |id: &OfferingId| these(*id) && bought(state.offerings[id.index()].offer.capacity);
         let wanted: Vec<OfferingId> = fits.iter().copied().filter(wanted).collect();
         let options = launch::options(state, class, *pool, &wanted, &[]);
-        options.iter().any(|option| launch::bound_hit(state, *pool, option, held, held).is_none())
+        let paid = |option: &LaunchOption| {
+            budget::ever_pays(state, class, option.bill(state).max(budget::rate_on(state, class, *pool, option)))
+        };
+        options.iter().any(|option| launch::bound_hit(state, *pool, option, held, held).is_none() && paid(option))
     })
 }

@@ -152,7 +152,10 @@ impl FairShareOrder {
     /// Takes out the head that goes first.
     pub(crate) fn next_head(&mut self, engine: &Engine) -> Option<Head> {
         let state = &engine.state;
-        let lagging = self.groups.iter().find(|(group, tournament)| lags(state, **group, tournament));
+        // What a queue owns comes before what it would borrow, for a tier that lags too: its owner would take it back.
+        let borrows = self.groups.keys().next()?.borrows;
+        let mut alike = self.groups.iter().take_while(|(group, _)| group.borrows == borrows);
+        let lagging = alike.find(|(group, tournament)| lags(state, **group, tournament));
         let key = lagging.map(|(key, _)| *key).or_else(|| self.groups.keys().next().copied())?;
         let tournament = self.groups.get_mut(&key)?;
         let head = tournament.first()?;

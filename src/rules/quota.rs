@@ -13,6 +13,12 @@ use crate::state::jobs::Job;
 use crate::units::MilliGpu;
 use alloc::vec::Vec;
 
+/// Whether the quota of a pool could ever hold the smallest gang of a class, with nothing else in use.
+pub(crate) fn ever_holds(state: &State, class: ClassId, pool: PoolId) -> bool {
+    let quota = node_of(state, state.classes[class].shape.queue);
+    quota.is_some_and(|quota| share(state, class, pool) <= state.quota.potential(quota, pool))
+}
+
 /// The GPU share that the smallest gang of a class takes in a pool, after the pool's sharing rules.
 pub(crate) fn share(state: &State, class: ClassId, pool: PoolId) -> MilliGpu {
     let shape = &state.classes[class].shape;

@@ -386,7 +386,9 @@ impl Ranks {
             }
             let meeting = state.meeting(taker.quota, quota)?;
             let both = !state.within_own(meeting.mine, taker.pool, mine(state, taker, &meeting));
-            (both && job.tier == taker.tier && is_poorer(state, taker, &meeting)).then_some(Ground::Share)
+            // A lower tier never takes it back by share, and its own by quota only from what stands below.
+            let above = settings::priority(state, job.tier) > settings::priority(state, taker.tier);
+            (both && !above && is_poorer(state, taker, &meeting)).then_some(Ground::Share)
         })
     }
 }

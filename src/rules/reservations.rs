@@ -307,10 +307,10 @@ pub(crate) fn may_claim(state: &State, job: JobId, pool: PoolId, holder: Option<
     !taken && is_large(state, class, pool) && may_reserve(state, job, pool) && lacks_capacity(state, job, pool)
 }
 
-/// Whether a gang of a class has to be kept places for. One GPU or less does not: the first that frees is its own.
+/// Whether a gang of a class has to be kept places for. One GPU does not, or the least part of one that is shared: the first that frees is its own.
 pub(crate) fn is_large(state: &State, class: ClassId, pool: PoolId) -> bool {
-    let asked = quota::share(state, class, pool);
-    asked > MilliGpu::whole(1) || (asked == MilliGpu::whole(1) && launch::sharing_slices(state, pool) > 1)
+    let least = MilliGpu(1000 / u64::from(launch::sharing_slices(state, pool).max(1)));
+    quota::share(state, class, pool) > least
 }
 
 /// Whether a job has quota and money, or others give them up for it, and waits for nothing but capacity.

@@ -23,7 +23,7 @@ const MOVE_EVERY: Span = Span::mins(60);
 /// How long it takes to get a job's work to capacity that stays.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MoveTime {
-    /// Saving, and a boot of the cheapest that fits.
+    /// Saving, and a boot of the cheapest that fits: where several pools have one, the longest of these.
     boot: Span,
     restart: Span,
 }
@@ -31,11 +31,14 @@ pub(crate) struct MoveTime {
 impl MoveTime {
     pub(crate) fn of(state: &State, job: JobId) -> MoveTime {
         let (row, spec) = (&state.jobs[job], &state.specs[job]);
-        let fits = state.classes[row.class].fits.iter().flat_map(|f| &f.1);
         let price = |id: &OfferingId| state.offerings[id.index()].offer.price;
-        let stays =
-            fits.filter(|id| is_bought_as(state, **id, false)).map(|id| (price(id), demand::boot_p90(state, *id)));
-        let boot = stays.min().map_or(Span::ZERO, |stays| stays.1);
+        // Which of its pools it goes to depends on what they have then.
+        let cheapest = |fits: &[OfferingId]| {
+            let stays = fits.iter().filter(|id| is_bought_as(state, **id, false));
+            stays.map(|id| (price(id), demand::boot_p90(state, *id))).min()
+        };
+        let pools = state.classes[row.class].fits.iter().filter_map(|(_, fits)| cheapest(fits));
+        let boot = pools.map(|stays| stays.1).max().unwrap_or_default();
         MoveTime { boot: boot + spec.checkpoint.map_or(Span::ZERO, |c| c.grace), restart: spec.restart }
     }
 

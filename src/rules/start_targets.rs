@@ -18,7 +18,7 @@
 
 use super::launch::LaunchOption;
 use super::placement::{self, NodeScope};
-use super::{allowances, demand, launch, quota, settings, supply};
+use super::{allowances, demand, launch, quota, settings, slack, supply};
 use crate::effect::WorkerPlace;
 use crate::engine::Engine;
 use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId};
@@ -89,11 +89,20 @@ pub(crate) fn bought_by(state: &State, job: JobId) -> Timestamp {
     before_target(state, job, |option| option.boot(state))
 }
 
+/// Until when a job may wait for its start: its target, or until its deadline lets it wait no longer, if that is sooner. `None`: it has no target.
+fn waits_until(state: &State, job: JobId) -> Option<Timestamp> {
+    let row = &state.jobs[job];
+    let by = row.start_target?.by;
+    let line = slack::to_meet(state, job)
+        .map(|(deadline, expected)| slack::MoveTime::of(state, job).line_at(deadline, expected - row.progress));
+    Some(line.map_or(by, |line| line.min(by)))
+}
+
 fn before_target(state: &State, job: JobId, takes: impl Fn(&LaunchOption) -> Span) -> Timestamp {
     let row = &state.jobs[job];
-    let Some(start_target) = row.start_target else { return Timestamp(0) };
+    let Some(by) = waits_until(state, job) else { return Timestamp(0) };
     // Where nothing is ever bought there is nothing to wait for.
-    longest(state, row.class, takes).map_or(Timestamp(0), |longest| start_target.by - longest)
+    longest(state, row.class, takes).map_or(Timestamp(0), |longest| by - longest)
 }
 
 fn boot(state: &State, class: ClassId) -> Option<Span> {
@@ -161,7 +170,7 @@ impl Lane {
     /// Until when a job waits for it. `None`: it would start too late there, and begins another lane.
     pub(crate) fn takes_on(&mut self, state: &State, job: JobId) -> Option<Timestamp> {
         let row = &state.jobs[job];
-        let by = row.start_target?.by;
+        let by = waits_until(state, job)?;
         let starts = self.free.filter(|free| *free <= by);
         let from = starts.or_else(|| Some(state.now + boot(state, row.class)?));
         self.free = from.and_then(|from| Some(from + takes(state, job)?));
@@ -275,7 +284,7 @@ fn in_turn(
 }
 
 fn by(state: &State, job: JobId) -> Option<Timestamp> {
-    state.jobs[job].start_target.map(|p| p.by).filter(|by| *by > state.now)
+    waits_until(state, job).filter(|by| *by > state.now)
 }
 
 /// Runs in a pool that are expected to have ended by then, with all to whom their nodes are promised, in the order of their ends.

@@ -15,6 +15,7 @@ use super::placement::{self, Carried};
 use super::settings::buys;
 use super::{allowances, batch, budget, capacity, demand, quota, reservations, settings};
 use crate::catalog::CapacityType;
+use crate::effect::WorkerPlace;
 use crate::engine::Engine;
 use crate::event::LaunchError;
 use crate::ids::{ClassId, JobId, OfferingId, PoolId};
@@ -22,6 +23,7 @@ use crate::job::{Gang, Level};
 use crate::policy::Buys;
 use crate::reason::Reason;
 use crate::state::brakes::Brake;
+use crate::state::jobs::Phase;
 use crate::state::nodes::{Node, NodePhase, OfferingRow, Purchase};
 use crate::state::{Held, Shape, State};
 use crate::units::{MilliGpu, Rate, Span, Timestamp};
@@ -442,23 +444,37 @@ pub(crate) fn room(state: &State, id: OfferingId, new: &BTreeMap<OfferingId, u32
     row.window.max(1).saturating_sub(in_flight)
 }
 
-/// Too many calls, or the cloud's own fault: the same is asked again in a moment.
-fn passing(row: &OfferingRow) -> bool {
+/// Whether a booked job waits for the answer to a launch, which comes within seconds. Where that is a refusal, it waits again for what was kept for it.
+pub(crate) fn is_unanswered(state: &State, job: JobId) -> bool {
+    let soon = |purchase: &Purchase| purchase.decided_at + state.lifecycle().launch_retry > state.now;
+    let asked = |place: &WorkerPlace| {
+        let node = state.nodes.get(&place.node).filter(|node| node.phase == NodePhase::Requested);
+        node.and_then(|node| state.purchases.get(&node.purchase)).is_some_and(soon)
+    };
+    let row = &state.jobs[job];
+    row.phase == Phase::Booked && row.places.iter().any(asked)
+}
+
+/// Too many calls, or the cloud's own fault: the same is asked again in a moment. What has lasted for longer than a boot does not pass.
+fn passing(state: &State, id: OfferingId) -> bool {
+    let row = &state.offerings[id.index()];
+    let lasts = |since: Timestamp| since + demand::boot_p90(state, id) <= state.now;
     matches!(row.blocked_by, Some(LaunchError::Throttled | LaunchError::Server))
+        && !row.refused_since().is_some_and(lasts)
 }
 
 /// Whether an option has to wait out a throttling. One that counts on free places does not: they may be gone by then, and what a class
 /// waits for must not change with what others take.
 fn waits(state: &State, option: &LaunchOption) -> bool {
-    let row = |(id, _): &(OfferingId, u32)| &state.offerings[id.index()];
-    option.counts.iter().map(row).any(|row| row.blocked_until > state.now && passing(row))
+    let blocked = |id: OfferingId| state.offerings[id.index()].blocked_until > state.now;
+    option.counts.iter().any(|(id, _)| blocked(*id) && passing(state, *id))
 }
 
 fn unless_refused(state: &State, option: LaunchOption) -> Result<LaunchOption, Reason> {
     for &(offering, _) in &option.counts {
         let row = &state.offerings[offering.index()];
         if row.blocked_until > state.now
-            && passing(row)
+            && passing(state, offering)
             && let Some(error) = row.blocked_by
         {
             return Err(Reason::LaunchRefused { offering, error, until: row.blocked_until });
@@ -476,12 +492,12 @@ fn in_stock(state: &State, id: OfferingId) -> bool {
 /// Nothing is known against its stock, or not against a smaller request.
 fn may_have(state: &State, id: OfferingId) -> bool {
     let row = &state.offerings[id.index()];
-    row.listed && (row.blocked_until <= state.now || passing(row) || may_have_fewer(row))
+    row.listed && (row.blocked_until <= state.now || passing(state, id) || may_have_fewer(row))
 }
 
-/// A large request was refused for want of stock: a smaller one may still be met.
+/// A large request was refused for want of stock: a smaller one may still be met. One has been since, where nothing is said of the refusal any more.
 fn may_have_fewer(row: &OfferingRow) -> bool {
-    row.blocked_by == Some(LaunchError::Capacity) && row.refused_size > 1
+    row.blocked_by.is_none_or(|by| by == LaunchError::Capacity && row.refused_size > 1)
 }
 
 fn within_window(state: &State, option: &LaunchOption) -> bool {
@@ -492,8 +508,10 @@ fn within_window(state: &State, option: &LaunchOption) -> bool {
 fn is_small_enough(state: &State, option: &LaunchOption) -> bool {
     option.counts.iter().all(|(id, n)| {
         let row = &state.offerings[id.index()];
-        let refused = row.blocked_until > state.now && row.blocked_by == Some(LaunchError::Capacity);
-        !refused || *n < row.refused_size
+        let refused = row.blocked_until > state.now && row.blocked_by.is_none_or(|by| by == LaunchError::Capacity);
+        // One more may be asked for where the last launch went well.
+        let least = if row.blocked_by.is_none() { 2 } else { 0 };
+        !refused || *n < row.refused_size.max(least)
     })
 }
 

@@ -31,7 +31,7 @@ pub(crate) fn floor_short(state: &State) -> bool {
     let pools = state.policy.as_deref().map_or(&[][..], |p| &p.pools);
     let short = |(at, pool): (usize, &Pool)| {
         let floor = pool.filled_below(state.now);
-        floor > 0 && floors::filled(state, PoolId(at as u16)) < floor
+        floor > 0 && floors::filled_or_lent(state, PoolId(at as u16), floor) < floor
     };
     pools.iter().enumerate().any(short)
 }

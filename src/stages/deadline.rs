@@ -19,10 +19,11 @@ use crate::ids::{ClassId, JobId, OfferingId, PoolId};
 use crate::moves;
 use crate::plan::PlanReport;
 use crate::policy::Buys;
+use crate::rules::forecast::once_given_back;
 use crate::rules::launch::{self, LaunchOption};
 use crate::rules::placement::{self, NodeScope};
 use crate::rules::slack::MoveTime;
-use crate::rules::{budget, capacity, demand, feasibility, quota, reservations, settings, slack, supply};
+use crate::rules::{allowances, budget, capacity, demand, feasibility, quota, reservations, settings, slack, supply};
 use crate::state::jobs::Phase;
 use crate::state::{State, Urgency};
 use crate::units::{Span, Timestamp};
@@ -31,6 +32,9 @@ use alloc::vec::Vec;
 /// What waits for spot asks for it that long after it was refused, however long its stock is left alone: what is gone for ten minutes is worth seeing soon.
 /// Who has waited for long without asking looks less often.
 const LOOKS_EVERY: Span = Span::mins(4);
+
+/// An urgent job that waits, or could leave spot, is looked at so often.
+const URGENT_LOOKS_EVERY: Span = Span::mins(1);
 
 /// How urgent a deadline is.
 struct Verdict {
@@ -57,9 +61,13 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
             && urgency != Urgency::Urgent
             && engine.state.streak(job).is_some();
         let urgency = if avoids { was } else { urgency };
-        let again = again.min(look_at(&engine.state, job, urgency));
+        let again = again.min(look_at(&engine.state, job, urgency)).min(tried_again_at(&engine.state, job, urgency));
         engine.decide(Decision::Reassess { job, urgency, again, late });
         match urgency {
+            // It takes whatever is there, or comes, and costs no extra money, until it is looked at again.
+            Urgency::Urgent if engine.state.jobs[job].phase == Phase::Queued && !stays_in_time(engine, job) => {
+                engine.decide(Decision::Reassess { job, urgency: Urgency::Dated, again, late });
+            }
             Urgency::Urgent => leave_spot(engine, job, report),
             Urgency::Relaxed => ask_for_spot(engine, job, report),
             _ => {}
@@ -104,6 +112,21 @@ fn judge(state: &State, job: JobId) -> Verdict {
     let times = [line_at, urgent_at, late_at, counts_at];
     let again = times.into_iter().filter(|at| *at > now).min().unwrap_or(Timestamp::NEVER);
     Verdict { urgency, again, late: None }
+}
+
+/// When an urgent job is looked at again that waits, or runs on spot and could save: what it would go to may have been refused for a moment, or its queue
+/// been held. `NEVER`: it is none.
+fn tried_again_at(state: &State, job: JobId, urgency: Urgency) -> Timestamp {
+    let row = &state.jobs[job];
+    let looks = match row.phase {
+        Phase::Queued | Phase::Booked => true,
+        Phase::Running => {
+            let saves = row.broken.is_none() && state.specs[job].checkpoint.is_some();
+            saves && !slack::runs_where_it_stays(state, job)
+        }
+        _ => false,
+    };
+    if urgency == Urgency::Urgent && looks { state.now + URGENT_LOOKS_EVERY } else { Timestamp::NEVER }
 }
 
 /// When a job that waits for spot looks again whether it is there. `NEVER`: it does not wait for it.
@@ -163,7 +186,13 @@ fn ask_for_spot(engine: &mut Engine, job: JobId, report: &mut PlanReport) {
 fn choice(state: &State, class: ClassId, was: Urgency) -> bool {
     let row = &state.classes[class];
     let buys = settings::tier(state, row.shape.tier).map(|t| t.buys);
-    let has = |spot: bool| row.fits.iter().flat_map(|f| &f.1).any(|id| capacity::is_bought_as(state, *id, spot));
+    let has = |spot: bool| {
+        let mut open = row.fits.iter().filter(|(pool, _)| quota::ever_holds(state, class, *pool));
+        open.any(|(pool, fits)| {
+            let these = fits.iter().copied().filter(|id| capacity::is_bought_as(state, *id, spot));
+            !launch::possible(state, class, *pool, &these.collect::<Vec<_>>()).is_empty()
+        })
+    };
     // What is urgent fits no spot any more.
     let gone = matches!(was, Urgency::Urgent | Urgency::AvoidsSpot);
     buys == Some(Buys::SpotThenOnDemand) && row.shape.spot && has(false) && (gone || has(true))
@@ -200,13 +229,31 @@ fn leave_spot(engine: &mut Engine, job: JobId, report: &mut PlanReport) {
     }
 }
 
+/// Whether an urgent job that waits would be in time on capacity that stays: it is free or on its way, or can be bought and boots in time. An urgent class
+/// asks for nothing else.
+fn stays_in_time(engine: &mut Engine, job: JobId) -> bool {
+    let state = &engine.state;
+    let (row, spec) = (&state.jobs[job], &state.specs[job]);
+    let Some((deadline, expected)) = slack::to_meet(state, job) else { return true };
+    let boots = MoveTime::of(state, job).whole() - spec.checkpoint.map_or(Span::ZERO, |saves| saves.grace);
+    let in_time = state.now + boots + (expected - row.progress) <= deadline;
+    let class = row.class;
+    let pools: Vec<PoolId> = settings::pools(state, class).collect();
+    pools.into_iter().any(|pool| {
+        let asked = quota::share(&engine.state, class, pool);
+        let bought = in_time && supply::refusal(&engine.state, job, pool).is_none();
+        bought || placement::find(engine, job, pool, NodeScope::InFlight, asked).is_some()
+    })
+}
+
 /// Whether capacity that stays is free or can be bought. The job's class is urgent: it asks for nothing else.
 fn can_move(engine: &mut Engine, job: JobId) -> bool {
     let class = engine.state.jobs[job].class;
     let pools: Vec<PoolId> = settings::pools(&engine.state, class).collect();
     pools.into_iter().any(|pool| {
         let asked = quota::share(&engine.state, class, pool);
-        supply::refusal(&engine.state, job, pool).is_none()
-            || placement::find(engine, job, pool, NodeScope::Ready, asked).is_some()
+        let goes = supply::refusal(&engine.state, job, pool).is_none()
+            || placement::find(engine, job, pool, NodeScope::Ready, asked).is_some();
+        goes && once_given_back(engine, &[job], |state| allowances::no_share(state, job, pool).is_none())
     })
 }

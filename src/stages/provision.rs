@@ -21,7 +21,7 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
         if reservations::makes_room(&engine.state, pool) {
             continue;
         }
-        let filled = floors::filled(&engine.state, pool);
+        let filled = floors::filled_or_lent(&engine.state, pool, low);
         if filled >= low {
             continue;
         }

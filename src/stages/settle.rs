@@ -17,8 +17,8 @@ use crate::plan::PlanReport;
 use crate::policy::OnLinger;
 use crate::reason::Reason;
 use crate::rules::feasibility::{self, Impossible};
-use crate::rules::fruitless;
 use crate::rules::timing::repeat_pause;
+use crate::rules::{demand, fruitless};
 use crate::state::State;
 use crate::state::brakes::Brake;
 use crate::state::jobs::{Ending, Phase};
@@ -198,7 +198,9 @@ fn due_job(engine: &mut Engine, id: JobId) {
 /// nobody: what is taken for another are the workers that were to leave, and the bounds of that are not those of the gang.
 fn never_leaves(state: &State, id: JobId) -> bool {
     let patience = state.lifecycle().hang_after;
-    state.jobs[id].leaving.as_ref().is_some_and(|leaving| leaving.deadline + patience <= state.now)
+    // As a stop that was not answered: the answer may be waiting to be read, so it is counted anew after down time.
+    let seen = state.unseen_until();
+    state.jobs[id].leaving.as_ref().is_some_and(|leaving| leaving.deadline.max(seen) + patience <= state.now)
 }
 
 /// A claim that the cloud takes back, that is condemned, or that an operator drains and nothing is on.
@@ -220,6 +222,7 @@ fn empty_node(engine: &mut Engine, id: NodeId) {
         let phase = engine.state.jobs[job].phase;
         match phase {
             Phase::Booked => engine.decide(Decision::Unbook { job }),
+            Phase::Running if reclaimed && ends_before(&engine.state, job, id) => {}
             Phase::Running if reclaimed && leave_node(engine, job, id) => {}
             Phase::Starting | Phase::Running if reclaimed || given_up => {
                 // That its criterion is met, or that it has lost a worker already, comes first.
@@ -231,6 +234,16 @@ fn empty_node(engine: &mut Engine, id: NodeId) {
             _ => {}
         }
     }
+}
+
+/// Whether a run that could save nothing if it was stopped is expected to have ended when the cloud takes a node of it: it is left to end. Should it last
+/// longer, its estimate is used up before, and it is stopped then.
+fn ends_before(state: &State, id: JobId, node: NodeId) -> bool {
+    let (job, spec) = (&state.jobs[id], &state.specs[id]);
+    let taken = state.nodes.get(&node).and_then(|row| row.reclaim_at);
+    let left = demand::remaining_p90(state, id).filter(|left| *left > Span::ZERO);
+    let saves_nothing = spec.checkpoint.is_none() && job.service.is_none() && job.broken.is_none() && !job.cancel_asked;
+    saves_nothing && left.zip(taken).is_some_and(|(left, taken)| state.now + left <= taken)
 }
 
 /// Takes the workers of an elastic gang off a node that the cloud takes back, where the rest can go on. While others are leaving it

@@ -17,7 +17,7 @@ use crate::ids::{ClassId, JobId};
 use crate::plan::PlanReport;
 use crate::policy::WhenLate;
 use crate::reason::Reason;
-use crate::rules::{settings, start_targets};
+use crate::rules::{batch, settings, start_targets};
 use crate::state::State;
 use crate::state::index::OrderKey;
 use crate::state::jobs::Phase;
@@ -77,6 +77,8 @@ fn late(engine: &mut Engine, report: &mut PlanReport) {
             WhenLate::BuyOnDemand => engine.decide(Decision::Late { job }),
             // Once something may be bought for it again it has the whole of its target.
             WhenLate::Reject if engine.state.is_unbought(row.queue) => {}
+            // Its batch lets it wait, or runs are being stopped for it: as one that is booked it is served.
+            WhenLate::Reject if batch::refusal(&engine.state, job).is_some() || row.reserved_until.is_some() => {}
             WhenLate::Reject => {
                 // Less than from its arrival, where a brake held it or a policy came since.
                 let whole = engine.state.start_target(row.queue, row.arrival, &engine.state.specs[job]);

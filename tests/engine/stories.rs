@@ -20,6 +20,8 @@ stories! {
     all_heads_in_one_pass
     all_that_stopping_serves_in_one_pass
     answer_to_a_launch_stops_nobody
+    avoids_no_spot_for_a_pool_without_quota
+    avoids_no_spot_for_what_no_budget_pays
     back_to_spot
     backfill_ends_before_the_reservation
     backfill_is_not_stopped_for_a_gang_that_fits
@@ -32,6 +34,8 @@ stories! {
     backfill_overrunner_does_not_delay_the_gang
     backfill_that_borrows_is_stopped_for_a_gang
     batch_follows_one
+    batch_is_not_rejected_by_itself
+    batch_is_one_when_it_is_late
     batch_shares_one_gpu
     batch_uses_fewer_gpu_hours
     big_gang_does_not_starve
@@ -98,8 +102,11 @@ stories! {
     cpu_counts_in_fragmentation
     cpu_only
     deadline_asks_for_spot_every_few_minutes
+    deadline_before_the_start_target
     deadline_behind_the_line_takes_on_demand
     deadline_counts_no_time_where_it_stays
+    deadline_counts_the_longest_boot_of_its_pools
+    deadline_has_no_choice_without_quota
     deadline_little_left_is_moved_in_time
     deadline_met_at_least_cost
     deadline_not_moved_in_vain
@@ -114,6 +121,7 @@ stories! {
     demand_by_who_may_not
     down_time_and_a_longest_run
     down_time_breaks_no_promise
+    down_time_hangs_no_shrink
     down_time_is_not_boot_time
     down_time_is_not_idle
     down_time_judges_no_boot
@@ -145,6 +153,7 @@ stories! {
     fair_share_in_a_cohort_stops_the_greedier
     fair_share_of_cohorts
     final_exit_codes
+    floor_counts_what_it_lends
     floor_packs_nothing_that_it_lacks
     forbidden_submitter
     fractions_share_with_consent
@@ -159,6 +168,7 @@ stories! {
     held_after_its_pause
     hung_cleanup_frees_its_gpu
     hung_cleanup_spares_the_neighbour
+    hurries_only_to_where_it_has_quota
     idle_node_goes_when_needs_are_rare
     idle_node_stays_while_needs_are_dense
     keep_ready
@@ -169,9 +179,12 @@ stories! {
     keep_ready_of_two_kinds
     keep_ready_without_gpus
     kept_for_a_gang_of_the_same_instant
+    kept_in_the_pool_that_frees_first
     kept_quota_goes_to_a_higher_tier
     kept_quota_is_free_while_nothing_is_in_stock
+    kept_quota_serves_until_the_last_is_there
     kept_quota_survives_a_failed_launch
+    kept_until_the_launch_is_answered
     last_empty_eight_gpu_node_is_not_split
     late_buys_on_demand
     late_completion_of_a_survivor
@@ -183,6 +196,8 @@ stories! {
     leader_is_never_let_go
     lender_gets_its_quota_back
     lender_takes_only_what_is_borrowed
+    less_is_bought_after_a_success
+    less_is_bought_during_the_pause_of_a_gang
     lingering_stopped
     lingering_warned
     loaded_but_idle_scales_to_zero
@@ -193,10 +208,12 @@ stories! {
     longest_run
     longest_run_while_others_wait
     lower_nodes_make_way_for_another_model
+    max_run_that_a_policy_raises
     memory_heavy_halves_never_share
     mig_and_whole_do_not_mix
     mig_layout_is_kept
     mig_smallest_slice
+    min_share_borrows_behind_owners
     min_share_goes_first
     min_share_is_left_alone
     money_is_kept_where_one_gpu_has_quota
@@ -214,12 +231,14 @@ stories! {
     needless_boot_is_ended
     needless_boot_of_one_of_many
     needless_boot_under_a_floor
+    no_money_for_a_deadline_without_time_to_boot
     no_sharing_pool
     nobody_is_stopped_again_and_again_under_a_ceiling
     nobody_is_stopped_again_for_stock_that_refuses
     nobody_is_stopped_for_more_than_was_had
     nobody_takes_what_a_gang_waits_for
     node_lost_under_a_gang
+    not_rejected_while_runs_end_for_it
     numa_group_kept_whole
     one_model_a_gang
     one_release_is_promised_once
@@ -257,6 +276,7 @@ stories! {
     quarantine
     quota_is_kept_for_a_gang
     quota_is_kept_in_a_cohort
+    quota_is_kept_until_the_launch_is_answered
     quota_is_kept_whatever_other_pools_hold
     quota_is_kept_where_the_ceiling_holds_it
     quota_is_kept_while_stock_is_out_elsewhere
@@ -282,6 +302,7 @@ stories! {
     same_and_conflict_and_rerun
     scavenger_buys_nothing
     scavenger_stopped_first
+    served_after_a_throttling
     service_cancelled
     service_follows_demand
     service_gives_back_slowly
@@ -289,6 +310,7 @@ stories! {
     service_replica_lost_is_replaced
     service_scales_to_zero
     service_waiting_goes_first
+    share_is_taken_from_a_lower_tier
     shortest_expected_does_not_starve
     shortest_expected_gang_may_be_passed
     shortest_expected_goes_first
@@ -309,7 +331,10 @@ stories! {
     stoppable_though_quota_is_left
     stoppable_whatever_is_short
     submitted_while_a_probe_is_out
+    three_quarters_are_kept
+    three_quarters_are_kept_quota
     throttled_is_not_out_of_stock
+    throttling_is_waited_out_for_one_boot
     throttling_stops_nobody
     throttling_that_lasts_is_a_lack
     tiers_follow_their_names
@@ -318,10 +343,14 @@ stories! {
     undeclared_in_use
     undeclared_rejected
     undeclared_share
+    urgent_is_moved_when_on_demand_is_back
+    urgent_is_moved_when_the_brake_ends
+    urgent_takes_free_spot
     victims_dearest_back_first
     victims_tried_back
     waits_as_long_as_its_work_is_worth
     waits_for_a_release_by_design
+    warning_ends_no_run_that_ends_in_time
     weight_counts
     weight_counts_in_a_cohort
     what_a_gang_may_borrow_is_left_to_it

@@ -570,18 +570,21 @@ fn early(state: &State, found: &mut Vec<String>) {
     }
 }
 
-/// A reservation belongs to one job, which waits; an allowance as well.
+/// A reservation belongs to one job, which waits, for room or for the answer to a launch; an allowance as well.
 fn reservations(state: &State, found: &mut Vec<String>) {
+    let asked =
+        |place: &WorkerPlace| state.nodes.get(&place.node).is_some_and(|node| node.phase == NodePhase::Requested);
+    let waits = |row: &Job| row.phase == Phase::Queued || (row.phase == Phase::Booked && row.places.iter().any(asked));
     let mut holders = BTreeSet::new();
     for (pool, reservation) in &state.reservations {
-        let phase = state.jobs[reservation.job].phase;
-        if phase != Phase::Queued || !holders.insert(reservation.job) {
-            found.push(format!("{pool} is kept for {}, which is {phase:?} or has another", reservation.job));
+        let row = &state.jobs[reservation.job];
+        if !waits(row) || !holders.insert(reservation.job) {
+            found.push(format!("{pool} is kept for {}, which is {:?} or has another", reservation.job, row.phase));
         }
     }
     for (of, kept) in &state.allowances {
         let row = &state.jobs[kept.job];
-        if row.phase != Phase::Queued || row.kept.is_some() {
+        if !waits(row) || row.kept.is_some() {
             found.push(format!("{of:?} is kept for {}, which is {:?} or is kept more", kept.job, row.phase));
         }
     }

@@ -32,6 +32,7 @@ use crate::rules::{
     allowances, batch, budget, demand, protection, quota, reservations, settings, start_targets, supply, timing,
 };
 use crate::state::State;
+use crate::state::allowances::Allowance;
 use crate::state::places::nodes_of;
 use crate::units::{MilliGpu, Timestamp};
 use alloc::collections::BTreeMap;
@@ -362,15 +363,30 @@ fn book(engine: &mut Engine, job: JobId, pool: PoolId, places: Vec<WorkerPlace>,
     report.booked += 1;
     let instead = kept_instead(&engine.state, job, &places);
     let first = goes_first(&engine.state, job, pool);
+    let kept = kept_while_unanswered(&engine.state, job, pool);
     engine.decide(Decision::Book { job, pool, places });
     for (job, (nodes, until)) in instead {
         engine.decide(Decision::Reserve { job, nodes, until });
     }
     note_reservation(engine, job, first);
+    if supply::is_unanswered(&engine.state, job) {
+        kept.into_iter().for_each(|again| engine.decide(again));
+    }
     if ready {
         report.started += 1;
         engine.decide(Decision::Start { job });
     }
+}
+
+/// What is kept for a job that waits, and stays kept while the cloud has not answered the launch that it is booked on: places, and quota in other pools.
+/// Not room, which the nodes that were asked for hold, and not money, which it has as one that is booked.
+fn kept_while_unanswered(state: &State, job: JobId, pool: PoolId) -> Vec<Decision> {
+    let places = state.reservations().iter().filter(|(_, kept)| kept.job == job && kept.room.is_empty());
+    let places = places.map(|(pool, kept)| Decision::MakeReservation { pool: *pool, reservation: kept.clone() });
+    let elsewhere = |of: &Allowance| matches!(of, Allowance::Quota(_, at) if *at != pool);
+    let quota = state.allowances().iter().filter(|(of, kept)| kept.job == job && elsewhere(of));
+    let quota = quota.map(|(of, kept)| Decision::KeepAllowance { of: *of, reservation: kept.clone() });
+    places.chain(quota).collect()
 }
 
 /// Jobs of a class take what is free in their order, whichever of them it is kept for, and a job takes of its nodes those that suit it best, though

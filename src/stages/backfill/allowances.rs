@@ -42,6 +42,9 @@ pub(super) fn run(engine: &mut Engine, broken: &BTreeSet<JobId>, report: &mut Pl
 /// Looks at what is kept: it ends, stays as it is, or is estimated again.
 fn review(engine: &mut Engine, of: Allowance, report: &mut PlanReport) {
     let Some(kept) = engine.state.allowances().get(&of).cloned() else { return };
+    if supply::is_unanswered(&engine.state, kept.job) {
+        return;
+    }
     let state = &engine.state;
     let row = &state.jobs[kept.job];
     if row.phase != Phase::Queued || row.kept.is_some() || !reservations::waits_for_others(state, kept.job) {
@@ -61,7 +64,7 @@ fn review(engine: &mut Engine, of: Allowance, report: &mut PlanReport) {
     if state.is_unseen() {
         return;
     }
-    let past = kept.from <= state.now;
+    let past = allowances::begins(state, &kept) <= state.now;
     let runs: BTreeSet<JobId> = kept.runs.iter().copied().filter(|id| allowances::still_holds(state, *id)).collect();
     let due = Due { by: kept.job, own: false, again: !past };
     let stops = if past || kept.delayed { due.found(engine, kept.pool, &runs, Some(of)) } else { Vec::new() };

@@ -61,6 +61,9 @@ pub(crate) fn run(engine: &mut Engine, broken: &BTreeSet<JobId>, report: &mut Pl
 /// Looks at what is kept in a pool. Returns for whom, if it still is.
 fn review(engine: &mut Engine, pool: PoolId, report: &mut PlanReport) -> Option<JobId> {
     let reservation = engine.state.reservations.get(&pool)?.clone();
+    if supply::is_unanswered(&engine.state, reservation.job) {
+        return Some(reservation.job);
+    }
     if !good(engine, pool, &reservation) {
         return None;
     }
@@ -292,18 +295,22 @@ fn claim(engine: &mut Engine, kept: &mut BTreeMap<PoolId, JobId>) {
             continue;
         }
         let pools: Vec<PoolId> = settings::pools(&engine.state, head.class).collect();
+        let mut best: Option<(PoolId, Reservation)> = None;
         for pool in pools {
             if !may_claim(&engine.state, job, pool, kept.get(&pool).copied()) {
                 continue;
             }
             tries += 1;
-            if let Some(reservation) = soonest(engine, job, pool) {
-                if engine.state.reservations.get(&pool) != Some(&reservation) {
-                    engine.decide(Decision::MakeReservation { pool, reservation });
-                }
-                kept.insert(pool, job);
-                break;
+            let sooner = |made: &Reservation| best.as_ref().is_none_or(|(_, best)| made.from < best.from);
+            if let Some(made) = soonest(engine, job, pool).filter(sooner) {
+                best = Some((pool, made));
             }
+        }
+        if let Some((pool, reservation)) = best {
+            if engine.state.reservations.get(&pool) != Some(&reservation) {
+                engine.decide(Decision::MakeReservation { pool, reservation });
+            }
+            kept.insert(pool, job);
         }
         if tries >= MOST_TRIES {
             return;

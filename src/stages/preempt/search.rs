@@ -469,8 +469,10 @@ pub(super) fn lift(trial: &mut Trial<'_>, taker: &Taker, job: JobId, part: Part,
     freed = freed + taken.take_share(&mut engine.state, ranks, job, &rest);
     let row = &engine.state.jobs[job];
     let ground = ranks.ground(&engine.state, taker, job, stood);
-    let ground =
-        ground.filter(|ground| *ground != Ground::Tier || keeps_min_share(&engine.state, taker, taken, row.tier));
+    let ground = ground.filter(|ground| {
+        let keeps = || keeps_min_share(&engine.state, taker, taken, row.tier);
+        *ground == Ground::Quota || (*ground == Ground::Share && row.tier == taker.tier) || keeps()
+    });
     let Some(ground) = ground else {
         taken.put_share_back(&mut engine.state, ranks, job, &more);
         return MilliGpu(0);

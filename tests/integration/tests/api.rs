@@ -1,7 +1,7 @@
 //! The HTTP API from outside: events in, jobs out, waiting, cancelling, why, the state, statuses, and what is refused.
 
 use forebay_integration::teams::{ask, prepared, start, write};
-use forebay_integration::{Server, root, run, until};
+use forebay_integration::{Server, root, run, segments, until};
 use serde_json::{Value, json};
 use std::net::TcpStream;
 use std::path::Path;
@@ -114,6 +114,96 @@ fn what_was_answered_is_there_after_a_kill() {
     assert_eq!((status, &job["subject"]), (200, &json!("kept")), "{job}");
     let second = run(folder.path(), &["run", "--listen", "127.0.0.1:0", "--data", "d"]);
     assert_eq!((second.code, second.err.contains("in use by process")), (2, true), "{second:?}");
+}
+
+/// A policy that bills by one label.
+fn billed_by(label: &str) -> String {
+    format!(
+        "apiVersion: forebay/v1\nkind: Policy\nmetadata: {{name: billed}}\nlimits: {{nodes: 20, spend: 1000 USD/h}}\n\
+         billing: {{labels: [{label}]}}\ntiers:\n  normal: {{priority: 500, buys: on-demand}}\n\
+         queues:\n  vision/batch: {{tier: normal, quota: {{big: {{gpus: 64}}}}}}\n\
+         pools:\n  big: {{instanceTypes: [g5.xlarge]}}\n"
+    )
+}
+
+/// The statuses that there are by now, as they are sent.
+fn status_lines(server: &Server, path: &str) -> Vec<String> {
+    let (status, text) = server.send("GET", path, &[], &[]);
+    assert_eq!(status, 200, "{path}: {text}");
+    text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+/// The last status is of that kind.
+fn until_last(server: &Server, path: &str, kind: &str) {
+    until(&format!("{kind} in {path}"), Duration::from_secs(60), || {
+        let lines = status_lines(server, path);
+        if lines.last().is_some_and(|line| line.contains(kind)) { Ok(()) } else { Err(format!("{lines:?}")) }
+    });
+}
+
+#[test]
+fn statuses_have_the_labels_that_their_job_is_billed_by_under_later_policies_and_after_kills() {
+    let folder = folder();
+    let start_billing_by = |label: &str| {
+        write(folder.path(), "policy.yaml", &billed_by(label));
+        Server::start(folder.path(), &["--policy", "policy.yaml", "--data", "d"])
+    };
+    let labelled = |labels: Value| {
+        let mut event = submission("labelled", 1, 36_000);
+        event["data"]["labels"] = labels;
+        event
+    };
+    let (job, bare) = ("/v1/jobs/labelled/events?follow=false", "/v1/jobs/bare/events?follow=false");
+    let all = "/v1/status?after=0&follow=false";
+    let server = start_billing_by("team");
+    let both = json!([labelled(json!({ "team": "vision", "x": "y" })), submission("bare", 1, 36_000)]);
+    let (status, taken) = server.post(&both);
+    assert_eq!((status, taken["accepted"].as_array().map(Vec::len)), (202, Some(2)), "{taken}");
+    for path in [job, bare] {
+        until_last(&server, path, "\"status.");
+    }
+    // What is refused of a subject has the labels that it came with itself.
+    let (status, conflict) = server.post(&labelled(json!({ "team": "search" })));
+    assert_eq!((status, &conflict["error"]["code"]), (400, &json!("Conflict")), "{conflict}");
+    until("the refusal is there", Duration::from_secs(60), || {
+        let lines = status_lines(&server, all);
+        if lines.iter().any(|line| line.contains("\"status.rejected\"")) { Ok(()) } else { Err(format!("{lines:?}")) }
+    });
+    let before = status_lines(&server, job);
+    server.kill();
+
+    let server = start_billing_by("costCenter");
+    let (status, cancelled) = server.send("POST", "/v1/jobs/labelled/cancel", &[], &[]);
+    assert_eq!(status, 202, "{cancelled}");
+    until_last(&server, job, "\"status.cancelled\"");
+    let after = status_lines(&server, job);
+    assert!(after.len() > before.len() && after.starts_with(&before), "{before:?} {after:?}");
+    let unlabelled = status_lines(&server, bare);
+    let sent = status_lines(&server, all);
+    let mut refusals = 0;
+    for line in &sent {
+        let event: Value = serde_json::from_str(line).expect("JSON");
+        let refused = event["type"] == "status.rejected";
+        let expected = match event["subject"].as_str() {
+            Some("labelled") if refused => Some(json!({ "team": "search" })),
+            Some("labelled") => Some(json!({ "team": "vision" })),
+            _ => None,
+        };
+        assert_eq!(event["data"].get("labels"), expected.as_ref(), "{line}");
+        refusals += u32::from(refused);
+    }
+    assert_eq!(refusals, 1, "{sent:?}");
+    assert!(after.iter().chain(&unlabelled).all(|line| sent.contains(line)), "{sent:?}");
+    server.kill();
+
+    // The log has the same bytes, and keeps them.
+    let log = folder.path().join("d/status");
+    let written = segments::lines(&log);
+    assert!(written.starts_with(&sent), "{written:?} {sent:?}");
+    let server = start_billing_by("costCenter");
+    assert_eq!(status_lines(&server, job), after);
+    let kept = segments::lines(&log);
+    assert!(kept.starts_with(&written), "{kept:?} {written:?}");
 }
 
 #[test]

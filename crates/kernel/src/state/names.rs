@@ -208,6 +208,7 @@ impl State {
             self.classes[id].fits = self.fits(&self.classes[id].shape);
         }
         self.renew_patience();
+        self.renew_longest_runs();
         for (queue, pool, share) in holders {
             self.take_quota(queue, pool, share);
         }
@@ -227,6 +228,23 @@ impl State {
             let start_target = target.map(|target| self.target_anew(job, target));
             if start_target.is_some() || job.start_target.is_some() {
                 self.edit_job(id, |row| row.start_target = start_target);
+            }
+        }
+    }
+
+    /// A run that the policy bounds may go on for as long as the policy in force says, as records from version 5 on mean. One that says less stops
+    /// nothing that runs.
+    fn renew_longest_runs(&mut self) {
+        if self.apply_version < 5 {
+            return;
+        }
+        let longest = self.lifecycle().max_run;
+        let open: Vec<_> = self.index.open_jobs.iter().copied().collect();
+        for id in open {
+            let row = &self.jobs[id];
+            let bounded = row.phase == Phase::Running && self.specs[id].max_run.is_none();
+            if let Some(since) = row.running_since.filter(|_| bounded) {
+                self.edit_job(id, |row| row.must_end_by = row.must_end_by.max(since + longest));
             }
         }
     }

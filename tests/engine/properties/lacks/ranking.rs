@@ -189,7 +189,7 @@ impl Ranking<'_> {
         if stands < stood {
             return Some(Ground::Quota);
         }
-        let share = self.without != Some(Rule::Share) && run.tier == self.head.tier;
+        let share = self.without != Some(Rule::Share) && self.priority(run.tier) <= self.priority(self.head.tier);
         by_tier.or_else(|| (share && self.is_poorer(run, gone)).then_some(Ground::Share))
     }
 
@@ -219,8 +219,9 @@ impl Ranking<'_> {
         let stood = self.stood(run, &stood);
         match self.ground(run, &stood, &then) {
             None => false,
-            Some(Ground::Tier) => self.keeps_min_share(run, &then),
-            Some(_) => true,
+            Some(Ground::Quota) => true,
+            Some(Ground::Share) if run.tier == self.head.tier => true,
+            Some(_) => self.keeps_min_share(run, &then),
         }
     }
 
