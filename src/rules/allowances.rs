@@ -462,8 +462,10 @@ fn gone_then(state: &State, kept: &AllowanceReservation) -> Vec<JobId> {
 
 /// When the last is there of what is kept of quotas and budgets for a holder: until then it needs none of it.
 pub(crate) fn begins(state: &State, kept: &AllowanceReservation) -> Timestamp {
-    let own = state.allowances().values().filter(|other| other.job == kept.job).map(|other| other.from);
-    own.fold(kept.from, Timestamp::max)
+    let own = state.allowances().iter().filter(|(_, other)| other.job == kept.job);
+    // What is enough already is there.
+    let short = own.filter(|(of, other)| is_short(state, **of, other.job, other.pool));
+    short.map(|(_, other)| other.from).fold(kept.from, Timestamp::max)
 }
 
 /// Until when others may use what is kept: the holder may wait for room for longer than for this.

@@ -115,18 +115,17 @@ fn judge(state: &State, job: JobId) -> Verdict {
 }
 
 /// When an urgent job is looked at again that waits, or runs on spot and could save: what it would go to may have been refused for a moment, or its queue
-/// been held. `NEVER`: it is none.
+/// been held. One that pauses after a failure is when it waits again. `NEVER`: it is none of these.
 fn tried_again_at(state: &State, job: JobId, urgency: Urgency) -> Timestamp {
     let row = &state.jobs[job];
-    let looks = match row.phase {
-        Phase::Queued | Phase::Booked => true,
-        Phase::Running => {
-            let saves = row.broken.is_none() && state.specs[job].checkpoint.is_some();
-            saves && !slack::runs_where_it_stays(state, job)
-        }
-        _ => false,
-    };
-    if urgency == Urgency::Urgent && looks { state.now + URGENT_LOOKS_EVERY } else { Timestamp::NEVER }
+    let saves = || row.broken.is_none() && state.specs[job].checkpoint.is_some();
+    match row.phase {
+        _ if urgency != Urgency::Urgent => Timestamp::NEVER,
+        Phase::Queued | Phase::Booked => state.now + URGENT_LOOKS_EVERY,
+        Phase::BackingOff { until } => until.max(state.now + Span(1)),
+        Phase::Running if saves() && !slack::runs_where_it_stays(state, job) => state.now + URGENT_LOOKS_EVERY,
+        _ => Timestamp::NEVER,
+    }
 }
 
 /// When a job that waits for spot looks again whether it is there. `NEVER`: it does not wait for it.

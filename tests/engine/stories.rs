@@ -182,6 +182,7 @@ stories! {
     kept_in_the_pool_that_frees_first
     kept_quota_goes_to_a_higher_tier
     kept_quota_is_free_while_nothing_is_in_stock
+    kept_quota_serves_no_longer_than_it_is_short
     kept_quota_serves_until_the_last_is_there
     kept_quota_survives_a_failed_launch
     kept_until_the_launch_is_answered
@@ -343,6 +344,7 @@ stories! {
     undeclared_in_use
     undeclared_rejected
     undeclared_share
+    urgent_after_a_pause
     urgent_is_moved_when_on_demand_is_back
     urgent_is_moved_when_the_brake_ends
     urgent_takes_free_spot

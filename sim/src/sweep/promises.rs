@@ -11,7 +11,7 @@
 //!
 //! Never: asks the engine why. A promise is what a batch, a report or a status states.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_driver::step::PlannedBatch;
 use forebay_kernel::catalog::CapacityType;
@@ -100,6 +100,13 @@ impl Promises {
     /// What a batch keeps for a job is kept when it ends, unless it ends it itself: the job has places, or one that asks the same has these.
     fn kept(&mut self, decisions: &[Decision], state: &State) {
         let class = |job: JobId| state.job(job).map(|(row, _)| row.class);
+        // Who is late, or presses more or less, is of another class since.
+        let changed = decisions.iter().filter_map(|decision| match decision {
+            Decision::Late { job } | Decision::Reassess { job, .. } => Some(*job),
+            _ => None,
+        });
+        let changed: BTreeSet<JobId> = changed.collect();
+        let alike = |of: JobId, job: JobId| class(of) == class(job) || changed.contains(&of) || changed.contains(&job);
         let mut kept: BTreeMap<JobId, &[NodeId]> = BTreeMap::new();
         for decision in decisions {
             match decision {
@@ -112,7 +119,7 @@ impl Promises {
                 }
                 Decision::Book { job, places, .. } => {
                     let has = |nodes: &[NodeId]| places.iter().any(|place| nodes.contains(&place.node));
-                    kept.retain(|of, nodes| of != job && !(class(*of) == class(*job) && has(nodes)));
+                    kept.retain(|of, nodes| of != job && !(alike(*of, *job) && has(nodes)));
                 }
                 _ => {}
             }
