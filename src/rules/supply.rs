@@ -455,10 +455,13 @@ pub(crate) fn is_unanswered(state: &State, job: JobId) -> bool {
     row.phase == Phase::Booked && row.places.iter().any(asked)
 }
 
-/// Too many calls, or the cloud's own fault: the same is asked again in a moment. What has lasted for longer than a boot does not pass.
+/// Throttling that has lasted for so long, and for a boot, does not pass by itself.
+const PASSES_WITHIN: Span = Span::mins(30);
+
+/// Too many calls, or the cloud's own fault: the same is asked again in a moment, for a while.
 fn passing(state: &State, id: OfferingId) -> bool {
     let row = &state.offerings[id.index()];
-    let lasts = |since: Timestamp| since + demand::boot_p90(state, id) <= state.now;
+    let lasts = |since: Timestamp| since + demand::boot_p90(state, id).max(PASSES_WITHIN) <= state.now;
     matches!(row.blocked_by, Some(LaunchError::Throttled | LaunchError::Server))
         && !row.refused_since().is_some_and(lasts)
 }

@@ -335,7 +335,7 @@ stories! {
     three_quarters_are_kept
     three_quarters_are_kept_quota
     throttled_is_not_out_of_stock
-    throttling_is_waited_out_for_one_boot
+    throttling_is_waited_out_for_half_an_hour
     throttling_stops_nobody
     throttling_that_lasts_is_a_lack
     tiers_follow_their_names
