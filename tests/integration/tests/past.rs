@@ -46,7 +46,7 @@ const WAIT_PERMILLE: f64 = 100.0;
 /// Clouds that the teams' day meets: what reclaims cost in one of them is the luck of some ten jobs.
 fn seeds() -> u64 {
     let given = std::env::var("FOREBAY_PAST_SEEDS").ok();
-    given.map_or(3, |text| text.parse().unwrap_or_else(|e| panic!("FOREBAY_PAST_SEEDS={text}: {e}")))
+    given.map_or(8, |text| text.parse().unwrap_or_else(|e| panic!("FOREBAY_PAST_SEEDS={text}: {e}")))
 }
 
 /// A replay through the live controller: its closing figures.
