@@ -450,28 +450,32 @@ fn used_then(state: &State, of: Allowance, kept: &AllowanceReservation) -> Optio
 /// Runs that are gone when the holder of an allowance starts: those for which it waits by anything that is kept for it and too little now. What is
 /// enough now is left to it now where it waits for nothing else.
 fn gone_then(state: &State, kept: &AllowanceReservation) -> Vec<JobId> {
-    let quota = quota::quota_of(state, &state.jobs[kept.job]);
-    let all = quota.into_iter().flat_map(|quota| state.lineage(quota)).flat_map(|at| allowances_at(at, kept.pool));
-    let own = all.filter_map(|of| Some((of, state.allowances().get(&of).filter(|other| other.job == kept.job)?)));
-    let short = own.filter(|(of, _)| is_short(state, *of, kept.job, kept.pool));
-    let mut gone: Vec<JobId> = short.flat_map(|(_, other)| other.runs.iter().copied()).collect();
+    let mut gone: Vec<JobId> = still_short(state, kept).flat_map(|other| other.runs.iter().copied()).collect();
     gone.sort_unstable();
     gone.dedup();
     gone
 }
 
+/// What is kept of quotas and budgets for a holder in its pool, and is too little for it now.
+fn still_short<'a>(
+    state: &'a State,
+    kept: &AllowanceReservation,
+) -> impl Iterator<Item = &'a AllowanceReservation> + use<'a> {
+    let (job, pool) = (kept.job, kept.pool);
+    let quota = quota::quota_of(state, &state.jobs[job]).into_iter();
+    let all = quota.flat_map(|quota| state.lineage(quota)).flat_map(move |at| allowances_at(at, pool));
+    let own = all.filter_map(move |of| Some((of, state.allowances().get(&of).filter(|other| other.job == job)?)));
+    own.filter(move |(of, _)| is_short(state, *of, job, pool)).map(|(_, other)| other)
+}
+
 /// When the last is there of what is kept of quotas and budgets for a holder: until then it needs none of it.
 pub(crate) fn begins(state: &State, kept: &AllowanceReservation) -> Timestamp {
-    let own = state.allowances().iter().filter(|(_, other)| other.job == kept.job);
-    // What is enough already is there.
-    let short = own.filter(|(of, other)| is_short(state, **of, other.job, other.pool));
-    short.map(|(_, other)| other.from).fold(kept.from, Timestamp::max)
+    still_short(state, kept).map(|other| other.from).fold(kept.from, Timestamp::max)
 }
 
 /// Until when others may use what is kept: the holder may wait for room for longer than for this.
 fn until(state: &State, kept: &AllowanceReservation) -> Timestamp {
-    let begins = begins(state, kept);
-    reserved_from(state, kept.job).map_or(begins, |from| from.max(begins))
+    reserved_from(state, kept.job).into_iter().fold(begins(state, kept), Timestamp::max)
 }
 
 /// Whether a job is certain to have ended when what is kept begins.

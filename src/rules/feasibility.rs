@@ -104,8 +104,6 @@ pub(crate) fn rejects(state: &State, id: JobId) -> bool {
 
 /// Whether no pool of the class's queue could hold a gang of it with nothing else running.
 fn never_fits(state: &State, class: ClassId) -> Option<Impossible> {
-    let shape = &state.classes[class].shape;
-    let rule = state.queues[shape.queue].rule.as_ref()?;
     let mut best = Reason::NoMatchingPool;
     let mut priced = None;
     for (pool, fits) in &state.classes[class].fits {
@@ -115,7 +113,7 @@ fn never_fits(state: &State, class: ClassId) -> Option<Impossible> {
             continue;
         }
         let asked = quota::share(state, class, *pool);
-        let most = state.quota.potential(rule.quota, *pool);
+        let most = quota::most_ever(state, class, *pool)?;
         if asked > most {
             best = best.max(Reason::ExceedsMaxQuota { asked, most });
         } else if owned {

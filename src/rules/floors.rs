@@ -11,7 +11,7 @@
 use super::launch::LaunchOption;
 use super::{capacity, launch, reservations, settings, supply};
 use crate::ids::{ClassId, NodeId, OfferingId, PoolId, TierId};
-use crate::policy::Buys;
+use crate::policy::{Buys, Tier};
 use crate::state::State;
 use crate::state::nodes::Node;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -59,13 +59,12 @@ pub(crate) fn filled(state: &State, pool: PoolId) -> u32 {
 /// The same, and those on which there is nothing but runs of tiers that buy nothing: what they are on was to spare, and they make way.
 pub(crate) fn filled_or_lent(state: &State, pool: PoolId, enough: u32) -> u32 {
     let filled = filled(state, pool);
-    if filled >= enough {
+    let lends = |tier: &Tier| tier.buys == Buys::Nothing && !tier.stoppable_by.is_empty();
+    let lends_any = || state.policy.as_deref().is_some_and(|policy| policy.tiers.iter().any(lends));
+    if filled >= enough || !lends_any() {
         return filled;
     }
-    let makes_way = |tier: TierId| {
-        let rules = settings::tier(state, tier);
-        rules.is_some_and(|tier| tier.buys == Buys::Nothing && !tier.stoppable_by.is_empty())
-    };
+    let makes_way = |tier: TierId| settings::tier(state, tier).is_some_and(lends);
     let tier = |class: ClassId| state.classes[class].shape.tier;
     let runs = state.index.holding.iter().filter(|(class, _)| makes_way(tier(**class))).flat_map(|(_, jobs)| jobs);
     let nodes = runs.flat_map(|id| &state.jobs[*id].places).map(|place| place.node).collect::<BTreeSet<NodeId>>();

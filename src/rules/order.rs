@@ -153,10 +153,10 @@ impl FairShareOrder {
     pub(crate) fn next_head(&mut self, engine: &Engine) -> Option<Head> {
         let state = &engine.state;
         // What a queue owns comes before what it would borrow, for a tier that lags too: its owner would take it back.
-        let borrows = self.groups.keys().next()?.borrows;
-        let mut alike = self.groups.iter().take_while(|(group, _)| group.borrows == borrows);
+        let first = *self.groups.keys().next()?;
+        let mut alike = self.groups.iter().take_while(|(group, _)| group.borrows == first.borrows);
         let lagging = alike.find(|(group, tournament)| lags(state, **group, tournament));
-        let key = lagging.map(|(key, _)| *key).or_else(|| self.groups.keys().next().copied())?;
+        let key = lagging.map_or(first, |(key, _)| *key);
         let tournament = self.groups.get_mut(&key)?;
         let head = tournament.first()?;
         let leaf = leaf(state, head.class);

@@ -13,10 +13,14 @@ use crate::state::jobs::Job;
 use crate::units::MilliGpu;
 use alloc::vec::Vec;
 
-/// Whether the quota of a pool could ever hold the smallest gang of a class, with nothing else in use.
+/// The most that the queue of a class could ever have in a pool, with all borrowing and nothing else in use. `None`: the policy does not know the queue.
+pub(crate) fn most_ever(state: &State, class: ClassId, pool: PoolId) -> Option<MilliGpu> {
+    node_of(state, state.classes[class].shape.queue).map(|quota| state.quota.potential(quota, pool))
+}
+
+/// Whether that would hold the smallest gang of the class.
 pub(crate) fn ever_holds(state: &State, class: ClassId, pool: PoolId) -> bool {
-    let quota = node_of(state, state.classes[class].shape.queue);
-    quota.is_some_and(|quota| share(state, class, pool) <= state.quota.potential(quota, pool))
+    most_ever(state, class, pool).is_some_and(|most| share(state, class, pool) <= most)
 }
 
 /// The GPU share that the smallest gang of a class takes in a pool, after the pool's sharing rules.
@@ -59,8 +63,7 @@ pub(crate) fn refusal(state: &State, class: ClassId, pool: PoolId, asked: MilliG
 /// A refusal of quota as it is told: to who asks for more than its queue could ever have in a pool, with all borrowing, nobody gives it back.
 pub(crate) fn as_told(state: &State, class: ClassId, pool: PoolId, no: Reason) -> Reason {
     let Reason::WaitingForQuota { asked, .. } = no else { return no };
-    let quota = node_of(state, state.classes[class].shape.queue);
-    let most = quota.map(|quota| state.quota.potential(quota, pool));
+    let most = most_ever(state, class, pool);
     most.filter(|most| asked > *most).map_or(no, |most| Reason::ExceedsMaxQuota { asked, most })
 }
 

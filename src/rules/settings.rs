@@ -1,4 +1,4 @@
-//! What the policy in force sets for a tier or a pool.
+//! What the policy in force sets for a tier, a pool or a class.
 //!
 //! Never: a default that `policy` does not state. Without a policy there is nothing to read.
 

@@ -230,19 +230,20 @@ fn leave_spot(engine: &mut Engine, job: JobId, report: &mut PlanReport) {
 
 /// Whether an urgent job that waits would be in time on capacity that stays: it is free or on its way, or can be bought and boots in time. An urgent class
 /// asks for nothing else.
-fn stays_in_time(engine: &mut Engine, job: JobId) -> bool {
+fn stays_in_time(engine: &Engine, job: JobId) -> bool {
     let state = &engine.state;
     let (row, spec) = (&state.jobs[job], &state.specs[job]);
     let Some((deadline, expected)) = slack::to_meet(state, job) else { return true };
     let boots = MoveTime::of(state, job).whole() - spec.checkpoint.map_or(Span::ZERO, |saves| saves.grace);
     let in_time = state.now + boots + (expected - row.progress) <= deadline;
-    let class = row.class;
-    let pools: Vec<PoolId> = settings::pools(state, class).collect();
-    pools.into_iter().any(|pool| {
-        let asked = quota::share(&engine.state, class, pool);
-        let bought = in_time && supply::refusal(&engine.state, job, pool).is_none();
-        bought || placement::find(engine, job, pool, NodeScope::InFlight, asked).is_some()
-    })
+    settings::pools(state, row.class).any(|pool| is_there(engine, job, pool, NodeScope::InFlight, in_time))
+}
+
+/// Whether a job has places in a pool, or may be bought for there.
+fn is_there(engine: &Engine, job: JobId, pool: PoolId, scope: NodeScope, buys: bool) -> bool {
+    let asked = quota::share(&engine.state, engine.state.jobs[job].class, pool);
+    (buys && supply::refusal(&engine.state, job, pool).is_none())
+        || placement::find(engine, job, pool, scope, asked).is_some()
 }
 
 /// Whether capacity that stays is free or can be bought. The job's class is urgent: it asks for nothing else.
@@ -250,9 +251,7 @@ fn can_move(engine: &mut Engine, job: JobId) -> bool {
     let class = engine.state.jobs[job].class;
     let pools: Vec<PoolId> = settings::pools(&engine.state, class).collect();
     pools.into_iter().any(|pool| {
-        let asked = quota::share(&engine.state, class, pool);
-        let goes = supply::refusal(&engine.state, job, pool).is_none()
-            || placement::find(engine, job, pool, NodeScope::Ready, asked).is_some();
-        goes && once_given_back(engine, &[job], |state| allowances::no_share(state, job, pool).is_none())
+        is_there(engine, job, pool, NodeScope::Ready, true)
+            && once_given_back(engine, &[job], |state| allowances::no_share(state, job, pool).is_none())
     })
 }

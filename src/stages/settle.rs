@@ -237,7 +237,7 @@ fn empty_node(engine: &mut Engine, id: NodeId) {
 }
 
 /// Whether a run that could save nothing if it was stopped is expected to have ended when the cloud takes a node of it: it is left to end. Should it last
-/// longer, its estimate is used up before, and it is stopped then.
+/// longer than its estimate it is stopped when its node is looked at next, at the latest when that is taken.
 fn ends_before(state: &State, id: JobId, node: NodeId) -> bool {
     let (job, spec) = (&state.jobs[id], &state.specs[id]);
     let taken = state.nodes.get(&node).and_then(|row| row.reclaim_at);

@@ -21,8 +21,8 @@ use forebay_kernel::ids::{JobId, NodeId};
 use forebay_kernel::job::{Gang, JobSpec};
 use forebay_kernel::policy::{Buys, QueueRule, WhenLate};
 use forebay_kernel::reason::Reason;
-use forebay_kernel::state::State;
 use forebay_kernel::state::jobs::Job;
+use forebay_kernel::state::{Shape, State};
 use forebay_kernel::units::{Span, Timestamp};
 
 /// The longest run of a workload takes 40 minutes and may be begun again a few times. Whatever a reservation waits for is over by then.
@@ -99,14 +99,18 @@ impl Promises {
 
     /// What a batch keeps for a job is kept when it ends, unless it ends it itself: the job has places, or one that asks the same has these.
     fn kept(&mut self, decisions: &[Decision], state: &State) {
-        let class = |job: JobId| state.job(job).map(|(row, _)| row.class);
-        // Who is late, or presses more or less, is of another class since.
+        let shape = |job: JobId| Some(&state.classes()[state.job(job)?.0.class].shape);
+        // Who is late, or presses more or less, since, asks the same all the same.
         let changed = decisions.iter().filter_map(|decision| match decision {
             Decision::Late { job } | Decision::Reassess { job, .. } => Some(*job),
             _ => None,
         });
         let changed: BTreeSet<JobId> = changed.collect();
-        let alike = |of: JobId, job: JobId| class(of) == class(job) || changed.contains(&of) || changed.contains(&job);
+        let alike = |of: JobId, job: JobId| {
+            let Some((one, other)) = shape(of).zip(shape(job)) else { return false };
+            let by_time = || Shape { urgency: one.urgency, loses: one.loses, late: one.late, ..other.clone() };
+            one == other || ((changed.contains(&of) || changed.contains(&job)) && *one == by_time())
+        };
         let mut kept: BTreeMap<JobId, &[NodeId]> = BTreeMap::new();
         for decision in decisions {
             match decision {
