@@ -51,7 +51,7 @@ pub(crate) fn why(engine: &Engine, id: JobId) -> Option<Reason> {
             Some(denied.unwrap_or(Reason::BackOff { until }))
         }
         Phase::Queued => Some(why_queued(engine, id)),
-        Phase::Booked => Some(Reason::AwaitingNodes { eta: supply::eta(&engine.state, id) }),
+        Phase::Booked => Some(Reason::AwaitingNodes { eta: supply::eta_as_told(&engine.state, id) }),
         Phase::Starting => Some(Reason::Starting),
         Phase::Serving => why_serving(engine, id),
         Phase::Running | Phase::Stopping { .. } | Phase::Ended { .. } | Phase::Held | Phase::Done { .. } => job.reason,

@@ -10,7 +10,7 @@
 use super::ending::Ending;
 use super::launch::LaunchOption;
 use super::placement::{self, NodeScope};
-use super::reservations::Room;
+use super::reservations::{Room, bounds_all_pools, is_large, may_claim};
 use super::{allowances, budget, demand, quota, supply};
 use crate::effect::WorkerPlace;
 use crate::engine::Engine;
@@ -40,7 +40,8 @@ const FEW: usize = 16;
 /// Launch options looked at for one gang at most: bounds a pass.
 const MOST_OPTIONS: usize = 16;
 
-/// The reservation by which a gang starts soonest, found on the undo log without what is kept in the pool now.
+/// The reservation by which a gang starts soonest, found on the undo log without what is kept in the pool now. For one that is not large only room is
+/// kept: the first place that frees is its own.
 pub(crate) fn soonest(engine: &mut Engine, job: JobId, pool: PoolId) -> Option<Reservation> {
     let mark = engine.state.checkpoint();
     engine.state.set_reservation(pool, None);
@@ -52,14 +53,34 @@ pub(crate) fn soonest(engine: &mut Engine, job: JobId, pool: PoolId) -> Option<R
         places.as_ref().is_some_and(|places| places.from <= engine.state.now + least_boot(&engine.state, job, pool));
     let room = if full && !sooner { room(&engine.state, job, pool) } else { None };
     engine.state.rollback(mark);
-    match (places, room) {
+    let soonest = match (places, room) {
         (Some(places), Some(room)) => {
             let boots = room.room.iter().map(|(id, _)| demand::boot_p90(&engine.state, *id)).max();
             let later = room.from + boots.unwrap_or_default();
             Some(if places.from <= later { places } else { room })
         }
         (places, room) => places.or(room),
+    };
+    let large = is_large(&engine.state, engine.state.jobs[job].class, pool);
+    soonest.filter(|made| large || !made.room.is_empty())
+}
+
+/// The soonest of what a job may claim in some pools, each with who has the reservation there; and in how many it was sought.
+pub(crate) fn soonest_of(
+    engine: &mut Engine,
+    job: JobId,
+    pools: &[(PoolId, Option<JobId>)],
+) -> (u32, Option<(PoolId, Reservation)>) {
+    let (mut tries, mut best) = (0, None::<(PoolId, Reservation)>);
+    for (pool, holder) in pools {
+        if may_claim(&engine.state, job, *pool, *holder) {
+            tries += 1;
+            let made = soonest(engine, job, *pool);
+            let sooner = |made: &Reservation| best.as_ref().is_none_or(|(_, best)| made.from < best.from);
+            best = made.filter(sooner).map(|made| (*pool, made)).or(best);
+        }
     }
+    (tries, best)
 }
 
 /// The shortest boot of anything that fits a job.
@@ -276,11 +297,13 @@ fn release(state: &mut StateMachine, gone: &[(Timestamp, JobId)]) {
     }
 }
 
-/// The nodes that make room for an option soonest when they are given back.
+/// The nodes that make room for an option soonest when they are given back: of any pool, where a ceiling bounds all of them.
 fn room(state: &State, job: JobId, pool: PoolId) -> Option<Reservation> {
     let class = state.jobs[job].class;
     let room = Room::of(state, pool, job);
-    let others = |n: &&Node| n.pool == pool && n.reserved.iter().all(|(owner, _)| *owner == job);
+    let any = bounds_all_pools(state);
+    let others =
+        |n: &&Node| (n.pool == pool || any) && n.owned.is_none() && n.reserved.iter().all(|(owner, _)| *owner == job);
     let mut leave: Vec<(Timestamp, Reverse<Rate>, NodeId)> =
         state.nodes.values().filter(others).map(|n| (empty_at(state, n), Reverse(n.price), n.id)).collect();
     let paid = |option: &LaunchOption| budget::ever_pays(state, class, option.bill(state));
@@ -298,14 +321,14 @@ fn room(state: &State, job: JobId, pool: PoolId) -> Option<Reservation> {
         let fewest = |option: &LaunchOption| without.fewest(state, option);
         let found: Vec<Option<Vec<NodeId>>> = options.iter().map(fewest).collect();
         if first == leave.len() || found.iter().all(Option::is_some) {
-            return soonest_of(state, job, options, found);
+            return soonest_option(state, job, options, found);
         }
         first = (first * FEW).min(leave.len());
     }
 }
 
 /// The option for which the nodes that have to leave are empty first.
-fn soonest_of(
+fn soonest_option(
     state: &State,
     job: JobId,
     options: Vec<LaunchOption>,
@@ -346,10 +369,15 @@ pub(crate) fn usual_end(state: &State, id: JobId) -> Timestamp {
     ends_in(state, id, 500, demand::UNKNOWN).0
 }
 
+/// When what has lasted for so long, and longer than was expected, is expected to be over.
+pub(crate) fn once_outlasted(now: Timestamp, lasted: Span) -> Timestamp {
+    now + Span((lasted.0 / 2).max(AT_LEAST.0))
+}
+
 /// When it is expected to have given them back in so many cases of a thousand. `unknown`: how long a run lasts of which nothing is known.
 fn ends_in(state: &State, id: JobId, permille: u64, unknown: Span) -> (Timestamp, bool) {
     let (row, now) = (&state.jobs[id], state.now);
-    let again = |lasted: Span| now + Span((lasted.0 / 2).max(AT_LEAST.0));
+    let again = |lasted: Span| once_outlasted(now, lasted);
     if let Phase::Stopping { deadline, .. } = row.phase {
         return (if deadline > now { deadline } else { again(now.since(row.since)) }, true);
     }

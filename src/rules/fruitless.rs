@@ -4,19 +4,25 @@
 //! twice in a row from one offering                 another offering, if its tier buys one
 //! four times in a row, or there is no other spot   what the cloud does not take back, if its tier buys that
 //! neither can be bought                            it goes on as it is, and says so
+//! what stays does not come as it waits             back to what its tier buys, and the same when it is taken back again
 //! its deadline is far, and it has lost little      it goes on with spot
 //! ```
 //!
-//! Progress that is verified ends the row, and the job is free again when its next run is over; with a deadline that it can make, at once. Never:
-//! looks at what is in stock. What is
-//! out of stock comes back.
+//! Progress that is verified ends the row, and the job is free again when its next run is over; with a deadline that it can make, at once. Where it goes
+//! is asked of the policy, for what is out of stock comes back; whether it goes on waiting there, of what can be had.
+//!
+//! Never: counts on others to give up what it waits for. Spot is there, or comes sooner.
 
 use super::launch::{self, LaunchOption};
-use super::{budget, capacity, demand, quota, settings};
+use super::placement::{self, NodeScope};
+use super::{allowances, budget, capacity, demand, quota, settings, supply};
 use crate::catalog::CapacityType;
-use crate::ids::{JobId, OfferingId};
+use crate::engine::Engine;
+use crate::ids::{JobId, OfferingId, PoolId};
 use crate::policy::Buys;
+use crate::state::jobs::Phase;
 use crate::state::{Held, State, Urgency};
+use crate::units::{Span, Timestamp};
 use alloc::vec::Vec;
 
 /// Reclaims in a row from one offering after which it is left. One may be chance: at one reclaim in 20 hours, two runs of an hour in a row
@@ -24,6 +30,9 @@ use alloc::vec::Vec;
 const LEAVES_OFFERING: u32 = 2;
 /// Reclaims in a row after which everything that can be taken back is left: twice the same, on another offering.
 const LEAVES_SPOT: u32 = 4;
+
+/// Who avoids spot and waits is looked at so often, and after a quarter of the time that it has waited where that is longer.
+const LOOKS_EVERY: Span = Span::mins(1);
 
 /// What a job that waits again may run on from now on.
 pub(crate) fn urgency(state: &State, id: JobId) -> Urgency {
@@ -56,6 +65,38 @@ pub(crate) fn is_stuck(state: &State, id: JobId, urgency: Urgency) -> bool {
         && !waits_out(state, id, urgency)
         && !matches!(urgency, Urgency::Urgent | Urgency::AvoidsSpot)
         && urgency != Urgency::Avoids(last)
+}
+
+/// Whether a job that avoids spot waits, or is about to, and nothing comes of what stays: nothing is free or on its way, none can be bought, and none is
+/// being taken from others for it. Its class asks for nothing else. Where quota leaves it nothing in any pool it waits for that, and spot would be no help.
+pub(crate) fn avoids_in_vain(engine: &Engine, id: JobId) -> bool {
+    let state: &State = &engine.state;
+    let row = &state.jobs[id];
+    let class = &state.classes[row.class];
+    let waits = matches!(row.phase, Phase::Queued | Phase::Ended { .. }) && state.queue_brake(row.queue).is_none();
+    let taken_for = row.kept.is_some() || row.reserved_until.is_some();
+    if class.shape.urgency != Urgency::AvoidsSpot || !waits || taken_for {
+        return false;
+    }
+    let share = |pool: PoolId| quota::share(state, row.class, pool);
+    let has_quota = |pool: PoolId| quota::refusal(state, row.class, pool, share(pool)).is_none();
+    let is_there = |pool: PoolId| placement::find(engine, id, pool, NodeScope::InFlight, share(pool)).is_some();
+    let comes = |pool: PoolId| {
+        let has_share = allowances::no_share(state, id, pool).is_none();
+        has_share && (supply::comes_soon(engine, id, pool) || is_there(pool))
+    };
+    class.fits.iter().any(|(pool, _)| has_quota(*pool)) && !settings::pools(state, row.class).any(comes)
+}
+
+/// When a job that avoids spot and waits is looked at again. `NEVER`: it is none of these.
+pub(crate) fn look_at(state: &State, id: JobId, urgency: Urgency) -> Timestamp {
+    let row = &state.jobs[id];
+    match row.phase {
+        _ if urgency != Urgency::AvoidsSpot => Timestamp::NEVER,
+        Phase::Queued | Phase::Booked => state.now + LOOKS_EVERY.max(Span(state.now.since(row.since).0 / 4)),
+        Phase::BackingOff { until } => until.max(state.now + Span(1)),
+        _ => Timestamp::NEVER,
+    }
 }
 
 /// Whether a job that has time until its deadline goes on with spot for all that: until what its runs in a row have cost is what all that is left of it

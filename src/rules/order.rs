@@ -376,6 +376,12 @@ impl StrictHeads {
         Some(head)
     }
 
+    /// Whether the next of these goes before the next of others.
+    pub(crate) fn goes_before(&self, others: &StrictHeads) -> bool {
+        let (next, other) = (self.next.peek(), others.next.peek());
+        next.is_some_and(|Reverse(next)| other.is_none_or(|Reverse(other)| next < other))
+    }
+
     fn ranked(state: &State, head: Head) -> Reverse<(Rank, Head)> {
         Reverse((reservations::strictly(state, head.key.job), head))
     }

@@ -5,15 +5,17 @@
 use super::launch::LaunchOption;
 use super::rank::{self, Taker};
 use super::{allowances, batch, demand, launch, order, quota, settings, start_targets, supply};
+use crate::catalog::CapacityType;
 use crate::effect::WorkerPlace;
 use crate::ids::{ClassId, JobId, NodeId, OfferingId, PoolId};
-use crate::policy::Buys;
+use crate::policy::{Buys, Ceiling};
 use crate::reason::Reason;
 use crate::state::index::OrderKey;
 use crate::state::nodes::{Node, NodePhase};
 use crate::state::reservations::Reservation;
 use crate::state::{Held, State, Urgency};
 use crate::units::{MilliGpu, Span, Timestamp};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -95,13 +97,16 @@ pub(crate) struct Room {
     pool: PoolId,
     all: Held,
     own: Held,
+    /// Given back for others: their room is not this one's.
+    others: BTreeSet<NodeId>,
 }
 
 impl Room {
     /// What kept room leaves to a job.
     pub(crate) fn of(state: &State, pool: PoolId, asker: JobId) -> Room {
         let (all, own) = held(state, pool, Some(asker));
-        Room { pool, all, own }
+        let others = rooms_kept_from(state, Some((asker, pool))).flat_map(|(_, kept)| &kept.nodes).copied().collect();
+        Room { pool, all, own, others }
     }
 
     /// Whether an option may be bought without these nodes, of which some may be in other pools.
@@ -118,6 +123,9 @@ impl Room {
     }
 
     fn held_by(&self, state: &State, node: NodeId) -> Gone {
+        if self.others.contains(&node) {
+            return Gone::default();
+        }
         let all = state.held_on(&[node]);
         let here = state.nodes.get(&node).is_some_and(|node| node.pool == self.pool);
         Gone { all, own: if here { all } else { Held::default() } }
@@ -198,7 +206,7 @@ pub(crate) fn held(state: &State, pool: PoolId, asker: Option<JobId>) -> (Held, 
     for room in kept_from(state, asker.map(|asker| (asker, pool))) {
         all = all.plus(room.held);
         if room.pool == pool {
-            own = own.plus(room.held);
+            own = own.plus(room.own);
         }
     }
     (all, own)
@@ -215,8 +223,10 @@ pub struct KeptRoom {
     pub pool: PoolId,
     /// For which job.
     pub job: JobId,
-    /// What of it no node holds yet.
+    /// What of it no node holds yet, over all pools.
     pub held: Held,
+    /// What of it no node of its pool holds yet.
+    pub own: Held,
 }
 
 /// Whether a gang has places for all of it where nodes are given back for it: in the room that is kept, and on the nodes that are reserved for it beside.
@@ -235,16 +245,23 @@ pub(crate) fn holds_gang(state: &State, pool: PoolId, reservation: &Reservation)
 
 /// What room is kept from one who asks in a pool, by pool. The asker is a job of the state.
 pub fn kept_from(state: &State, asker: Option<(JobId, PoolId)>) -> impl Iterator<Item = KeptRoom> {
+    rooms_kept_from(state, asker).map(|(pool, reservation)| {
+        // What still has to leave holds a part of the room until it does.
+        let (room, leave) = (state.held_by(&reservation.room), &reservation.nodes);
+        let here = |id: &NodeId| state.nodes.get(id).is_some_and(|node| node.pool == *pool);
+        let of_pool: Vec<NodeId> = leave.iter().copied().filter(here).collect();
+        let (held, own) = (room.less(state.held_on(leave)), room.less(state.held_on(&of_pool)));
+        KeptRoom { pool: *pool, job: reservation.job, held, own }
+    })
+}
+
+/// The reservations of room that are kept from one who asks in a pool, by pool.
+fn rooms_kept_from(state: &State, asker: Option<(JobId, PoolId)>) -> impl Iterator<Item = (&PoolId, &Reservation)> {
     let reservations = state.reservations.iter().filter(|(_, a)| !a.room.is_empty());
     let is_for = move |pool: PoolId, holder| {
         asker.is_some_and(|(by, asks)| is_for(state, holder, by) || (asks == pool && outranks(state, by, holder, pool)))
     };
-    let kept = reservations.filter(move |(pool, a)| !is_for(**pool, a.job));
-    kept.map(|(pool, reservation)| {
-        // What still has to leave holds a part of the room until it does.
-        let held = state.held_by(&reservation.room).less(state.held_on(&reservation.nodes));
-        KeptRoom { pool: *pool, job: reservation.job, held }
-    })
+    reservations.filter(move |(pool, a)| !is_for(**pool, a.job))
 }
 
 /// Whether an idle node stays because a gang will go on it. A tier that buys nothing keeps no node either, and none is kept for a gang that it does not let
@@ -267,9 +284,11 @@ pub(crate) fn vacates(state: &State, node: &Node) -> bool {
     state.reservations.values().any(of)
 }
 
-/// Whether nodes of a pool are given back so that a gang finds room.
+/// Whether nodes of a pool are given back so that a gang finds room, or that room is kept in it.
 pub(crate) fn makes_room(state: &State, pool: PoolId) -> bool {
-    state.reservations.get(&pool).is_some_and(|a| !a.room.is_empty())
+    let here = |id: &NodeId| state.nodes.get(id).is_some_and(|node| node.pool == pool);
+    let rooms = state.reservations.iter().filter(|(_, a)| !a.room.is_empty());
+    rooms.into_iter().any(|(of, a)| *of == pool || a.nodes.iter().any(here))
 }
 
 /// Why a job that has a reservation waits. `None`: it has none, or nothing is known of its time.
@@ -304,7 +323,39 @@ pub(crate) fn strictly(state: &State, job: JobId) -> (Reverse<i32>, OrderKey) {
 pub(crate) fn may_claim(state: &State, job: JobId, pool: PoolId, holder: Option<JobId>) -> bool {
     let class = state.jobs[job].class;
     let taken = holder.is_some_and(|holder| !gives_way(state, holder, job));
-    !taken && is_large(state, class, pool) && may_reserve(state, job, pool) && lacks_capacity(state, job, pool)
+    if taken || !may_reserve(state, job, pool) {
+        return false;
+    }
+    if is_large(state, class, pool) {
+        return lacks_capacity(state, job, pool);
+    }
+    is_beside_others(state, class, pool) && matches!(supply::refusal(state, job, pool), Some(Reason::Ceiling { .. }))
+}
+
+/// Whether nodes that a class does not fit stand under the ceilings that bound it: of what frees there nothing is its own.
+pub(crate) fn is_beside_others(state: &State, class: ClassId, pool: PoolId) -> bool {
+    let fits = supply::fits(state, class, pool);
+    let bounded = bounds_all_pools(state);
+    let other = |(of, id): (PoolId, OfferingId)| if of == pool { fits.binary_search(&id).is_err() } else { bounded };
+    !fits.is_empty() && bought(state).any(other)
+}
+
+/// Whether some class may stand beside nodes that it does not fit: there is more than one offering, and nodes under a ceiling.
+pub(crate) fn nodes_differ(state: &State) -> bool {
+    let policy = state.policy.as_deref();
+    let in_pool = || policy.is_some_and(|policy| policy.pools.iter().any(|pool| pool.ceiling != Ceiling::default()));
+    state.offerings.len() > 1 && (bounds_all_pools(state) || in_pool()) && bought(state).next().is_some()
+}
+
+/// The offerings, by pool, of which there are nodes that hold something of the ceilings.
+fn bought(state: &State) -> impl Iterator<Item = (PoolId, OfferingId)> + '_ {
+    let there = state.index.free.iter().filter(|(_, free)| !free.whole.is_empty()).map(|(of, _)| *of);
+    there.filter(|(_, id)| state.offerings[id.index()].offer.capacity != CapacityType::Owned)
+}
+
+/// Whether nodes of one pool may leave no room for those of another.
+pub(crate) fn bounds_all_pools(state: &State) -> bool {
+    state.policy.as_deref().is_some_and(|policy| policy.limits != Ceiling::default())
 }
 
 /// Whether a gang of a class has to be kept places for. One GPU does not, or the least part of one that is shared: the first that frees is its own.

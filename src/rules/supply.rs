@@ -13,7 +13,7 @@
 use super::launch::{self, LaunchOption};
 use super::placement::{self, Carried};
 use super::settings::buys;
-use super::{allowances, batch, budget, capacity, demand, quota, reservations, settings};
+use super::{allowances, batch, budget, capacity, demand, forecast, quota, reservations, settings};
 use crate::catalog::CapacityType;
 use crate::effect::WorkerPlace;
 use crate::engine::Engine;
@@ -81,6 +81,18 @@ pub(crate) fn comes(state: &State, job: JobId, pool: PoolId) -> bool {
     match choose_if_bought(state, Some(job), class, pool, &[], ANY) {
         Ok(_) | Err(Reason::AwaitingNodes { .. } | Reason::LaunchRefused { .. }) => true,
         Err(Reason::Ceiling { .. }) => possible_on_empty(state, class, pool),
+        Err(_) => false,
+    }
+}
+
+/// Whether what a job has no free places for can be bought now, whether buying is paused or not, or once an answer that is awaited has come or a throttling
+/// has passed. Others are not counted on to give anything up.
+pub(crate) fn comes_soon(engine: &Engine, job: JobId, pool: PoolId) -> bool {
+    let class = engine.state.jobs[job].class;
+    let carried = placement::carried(engine, job, class, pool);
+    match choose_if_bought(&engine.state, Some(job), class, pool, &carried, ANY) {
+        Ok(_) | Err(Reason::AwaitingNodes { .. } | Reason::AwaitingProbe { .. }) => true,
+        Err(Reason::LaunchRefused { offering, .. }) => passing(&engine.state, offering),
         Err(_) => false,
     }
 }
@@ -616,4 +628,19 @@ pub(crate) fn eta(state: &State, job: JobId) -> Timestamp {
     let of = |node: &Node| ready_at(state, node);
     let nodes = state.jobs[job].places.iter().filter_map(|p| state.nodes.get(&p.node));
     nodes.filter(|n| n.phase != NodePhase::Ready).map(of).max().unwrap_or(state.now)
+}
+
+/// The same as it is told, which is never in the past: a boot that has outlasted what was expected goes on for half as long again as it has lasted. What is
+/// decided goes by what was expected, so that nobody is stopped because a boot takes a moment longer.
+pub(crate) fn eta_as_told(state: &State, job: JobId) -> Timestamp {
+    let of = |node: &Node| {
+        let at = ready_at(state, node);
+        if at < state.now && node.phase.is_coming() {
+            forecast::once_outlasted(state.now, state.now.since(node.decided_at))
+        } else {
+            at.max(state.now)
+        }
+    };
+    let nodes = state.jobs[job].places.iter().filter_map(|p| state.nodes.get(&p.node));
+    nodes.map(of).max().unwrap_or(state.now)
 }

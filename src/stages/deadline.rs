@@ -23,7 +23,9 @@ use crate::rules::forecast::once_given_back;
 use crate::rules::launch::{self, LaunchOption};
 use crate::rules::placement::{self, NodeScope};
 use crate::rules::slack::MoveTime;
-use crate::rules::{allowances, budget, capacity, demand, feasibility, quota, reservations, settings, slack, supply};
+use crate::rules::{
+    allowances, budget, capacity, demand, feasibility, fruitless, quota, reservations, settings, slack, supply,
+};
 use crate::state::jobs::Phase;
 use crate::state::{State, Urgency};
 use crate::units::{Span, Timestamp};
@@ -60,8 +62,11 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) {
         let avoids = matches!(was, Urgency::Avoids(_) | Urgency::AvoidsSpot)
             && urgency != Urgency::Urgent
             && engine.state.streak(job).is_some();
+        // Where nothing of what stays comes, who avoids spot goes back to what it would run on otherwise.
+        let avoids = avoids && !fruitless::avoids_in_vain(engine, job);
         let urgency = if avoids { was } else { urgency };
         let again = again.min(look_at(&engine.state, job, urgency)).min(tried_again_at(&engine.state, job, urgency));
+        let again = again.min(fruitless::look_at(&engine.state, job, urgency));
         engine.decide(Decision::Reassess { job, urgency, again, late });
         match urgency {
             // It takes whatever is there, or comes, and costs no extra money, until it is looked at again.

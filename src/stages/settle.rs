@@ -19,10 +19,10 @@ use crate::reason::Reason;
 use crate::rules::feasibility::{self, Impossible};
 use crate::rules::timing::repeat_pause;
 use crate::rules::{demand, fruitless};
-use crate::state::State;
 use crate::state::brakes::Brake;
 use crate::state::jobs::{Ending, Phase};
 use crate::state::nodes::NodePhase;
+use crate::state::{State, Urgency};
 use crate::units::{Span, Timestamp};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -430,10 +430,16 @@ fn pause(state: &State, id: JobId, starts: u32, reason: Reason) -> Span {
     FIRST_PAUSE.doubled(before, LONGEST_PAUSE)
 }
 
-/// The cloud took it back. Where that happens in a row and nothing is gained, it goes elsewhere, as far as its tier buys elsewhere.
+/// The cloud took it back. Where that happens in a row and nothing is gained, it goes elsewhere, as far as its tier buys elsewhere and anything comes there.
 fn after_reclaim(engine: &mut Engine, id: JobId) {
     let urgency = fruitless::urgency(&engine.state, id);
-    let stuck = fruitless::is_stuck(&engine.state, id, urgency);
+    let row = &engine.state.jobs[id];
+    let (was, again) = (engine.state.classes[row.class].shape.urgency, row.reassess_at);
+    if urgency == Urgency::AvoidsSpot && was != urgency {
+        // Whether anything comes is asked for a class that asks for nothing else. Where nothing does it goes back, in this pass.
+        engine.decide(Decision::Reassess { job: id, urgency, again, late: None });
+    }
+    let stuck = fruitless::is_stuck(&engine.state, id, urgency) || fruitless::avoids_in_vain(engine, id);
     let reclaims = engine.state.streak(id).map_or(0, |streak| streak.reclaims);
     requeue(engine, id, if stuck { Reason::NoProgress { reclaims } } else { Reason::Reclaimed });
 }
@@ -444,7 +450,10 @@ fn wait_again(engine: &mut Engine, id: JobId, reason: Reason, not_before: Timest
     let row = &engine.state.jobs[id];
     let (was, again) = (engine.state.classes[row.class].shape.urgency, row.reassess_at);
     let urgency = fruitless::urgency(&engine.state, id);
-    if urgency != was {
+    // Whether anything comes for who avoids spot is asked as soon as it waits.
+    let avoids = urgency == Urgency::AvoidsSpot;
+    if avoids || urgency != was {
+        let again = if avoids { engine.state.now } else { again };
         engine.decide(Decision::Reassess { job: id, urgency, again, late: None });
     }
     if let Some(reason) = feasibility::held_by_class(&engine.state, id) {

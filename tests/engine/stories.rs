@@ -22,6 +22,9 @@ stories! {
     answer_to_a_launch_stops_nobody
     avoids_no_spot_for_a_pool_without_quota
     avoids_no_spot_for_what_no_budget_pays
+    avoids_no_spot_in_vain_and_says_so
+    avoids_no_spot_where_a_ceiling_keeps_the_rest
+    avoids_no_spot_while_the_rest_is_out
     back_to_spot
     backfill_ends_before_the_reservation
     backfill_is_not_stopped_for_a_gang_that_fits
@@ -85,6 +88,7 @@ stories! {
     cancel_overtakes_a_rerun
     cannot_be_had
     ceiling_gpus
+    ceiling_makes_room_for_one_gpu_of_another_model
     ceiling_of_nodes_carries_all
     ceiling_of_nodes_carries_all_at_once
     ceiling_of_nodes_carries_elastic_gangs
@@ -94,6 +98,8 @@ stories! {
     ceiling_of_nodes_shrinks_no_gang_for_a_lower_tier
     ceiling_of_nodes_takes_the_first
     ceiling_on_demand_nodes
+    ceiling_over_pools_makes_room_for_a_gang
+    ceiling_over_pools_makes_room_for_one_gpu
     ceiling_over_two_pools
     ceiling_spend_spot_at_most
     cheapest_under_ceilings
@@ -146,6 +152,7 @@ stories! {
     entry_penalty
     equal_borrowers_lose_alike
     equal_borrowers_lose_no_more_than_is_asked
+    eta_of_a_boot_is_never_past
     expected_cost_prefers_on_demand_for_work_that_cannot_save
     fails_for_want_of_a_lost_node
     fair_share_between_queues
@@ -171,6 +178,8 @@ stories! {
     hurries_only_to_where_it_has_quota
     idle_node_goes_when_needs_are_rare
     idle_node_stays_while_needs_are_dense
+    idle_part_of_a_gang_is_given_back_in_time
+    idle_part_of_a_gang_stays_as_its_pool_says
     keep_ready
     keep_ready_after_stock_out
     keep_ready_between_watermarks
@@ -321,6 +330,7 @@ stories! {
     spanning_on_demand_where_spot_is_dearer
     spanning_on_spot_before_on_demand
     spanning_uses_small_rest
+    spend_makes_room_for_one_gpu_of_another_model
     spot_to_zone_to_on_demand
     start_target_one_after_the_other
     start_target_stops_what_is_lower

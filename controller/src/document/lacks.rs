@@ -194,7 +194,7 @@ impl<'a> Asker<'a> {
         let Some(asks) = pool.or_else(|| self.pools().next()) else { return };
         let rooms = kept_from(self.state, Some((self.job, asks)));
         for room in rooms.filter(|room| pool.is_none_or(|pool| pool == room.pool)) {
-            kept = kept.plus(room.held);
+            kept = kept.plus(if pool.is_some() { room.own } else { room.held });
             first = first.or(Some(room.job));
         }
         let kept = counted_against(bound, kept);

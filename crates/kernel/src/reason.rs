@@ -183,7 +183,7 @@ pub enum Reason {
         /// How many.
         starts: u32,
     },
-    /// The cloud took it back so often in a row that it got nowhere, and its tier buys nothing else.
+    /// The cloud took it back so often in a row that it got nowhere, and its tier buys nothing else, or nothing else is to be had.
     NoProgress {
         /// How often.
         reclaims: u32,

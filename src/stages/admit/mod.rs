@@ -34,6 +34,7 @@ use crate::rules::{
 use crate::state::State;
 use crate::state::allowances::Allowance;
 use crate::state::places::nodes_of;
+use crate::state::reservations::Reservation;
 use crate::units::{MilliGpu, Timestamp};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -362,13 +363,13 @@ fn book(engine: &mut Engine, job: JobId, pool: PoolId, places: Vec<WorkerPlace>,
     let ready = placement::all_ready(&engine.state, &places);
     report.booked += 1;
     let instead = kept_instead(&engine.state, job, &places);
-    let first = goes_first(&engine.state, job, pool);
+    let passed = passed(&engine.state, job, pool, &places);
     let kept = kept_while_unanswered(&engine.state, job, pool);
     engine.decide(Decision::Book { job, pool, places });
     for (job, (nodes, until)) in instead {
         engine.decide(Decision::Reserve { job, nodes, until });
     }
-    note_reservation(engine, job, first);
+    note_passed(engine, job, &passed);
     if supply::is_unanswered(&engine.state, job) {
         kept.into_iter().for_each(|again| engine.decide(again));
     }
@@ -422,31 +423,39 @@ fn loses(state: &State, job: JobId, places: &[WorkerPlace], node: NodeId) -> Opt
     others.filter(|other| if is_own { full } else { alike(*other) }).max()
 }
 
-/// Whether a job goes before the holder of what is kept in a pool: as it stands before it holds anything.
-fn goes_first(state: &State, job: JobId, pool: PoolId) -> bool {
-    let holder = state.reservations.get(&pool).map(|kept| kept.job);
-    holder.is_some_and(|holder| {
-        reservations::before(state, job, holder) || reservations::outranks(state, job, holder, pool)
-    })
+/// A job takes places that are kept for another: in which pool that is, for whom, from when on, and whether the job goes before that one.
+struct Passed {
+    from: Timestamp,
+    pool: PoolId,
+    holder: JobId,
+    first: bool,
 }
 
-/// A job was just booked: whether it was let in ahead of a reservation, or took what was kept for one behind it.
-fn note_reservation(engine: &mut Engine, job: JobId, first: bool) {
-    if engine.state.reservations.is_empty() {
-        return;
+/// The others for whom any of these places is kept, as a job stands before it holds anything.
+fn passed(state: &State, job: JobId, pool: PoolId, places: &[WorkerPlace]) -> Vec<Passed> {
+    let goes_first = |of: PoolId, holder| {
+        reservations::before(state, job, holder) || (of == pool && reservations::outranks(state, job, holder, pool))
+    };
+    let on = |kept: &Reservation| places.iter().any(|p| kept.nodes.binary_search(&p.node).is_ok());
+    let kept = state.reservations.iter().filter(|(_, kept)| kept.job != job && on(kept));
+    kept.map(|(of, kept)| Passed { from: kept.from, pool: *of, holder: kept.job, first: goes_first(*of, kept.job) })
+        .collect()
+}
+
+/// A job was just booked: it was let in ahead of a reservation, or took what was kept for one behind it.
+fn note_passed(engine: &mut Engine, job: JobId, passed: &[Passed]) {
+    let there = |state: &State, one: &Passed| state.reservations.get(&one.pool).is_some_and(|a| a.job == one.holder);
+    for one in passed.iter().filter(|one| one.first) {
+        if there(&engine.state, one) {
+            match soonest(engine, one.holder, one.pool) {
+                Some(reservation) => engine.decide(Decision::MakeReservation { pool: one.pool, reservation }),
+                None => engine.decide(Decision::EndReservation { pool: one.pool }),
+            }
+        }
     }
-    let row = &engine.state.jobs[job];
-    let Some(pool) = row.pool else { return };
-    let Some(reservation) = engine.state.reservations.get(&pool) else { return };
-    let holder = reservation.job;
-    if !row.places.iter().any(|p| reservation.nodes.binary_search(&p.node).is_ok()) {
-        return;
-    }
-    if !first {
-        return engine.decide(Decision::Backfill { job, ahead_of: holder });
-    }
-    match soonest(engine, holder, pool) {
-        Some(reservation) => engine.decide(Decision::MakeReservation { pool, reservation }),
-        None => engine.decide(Decision::EndReservation { pool }),
+    // What was promised first is the promise that it has to keep.
+    let ahead = passed.iter().filter(|one| !one.first && there(&engine.state, one)).min_by_key(|one| one.from);
+    if let Some(one) = ahead {
+        engine.decide(Decision::Backfill { job, ahead_of: one.holder });
     }
 }

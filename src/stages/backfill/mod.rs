@@ -21,11 +21,11 @@ use crate::ids::{ClassId, JobId, PoolId};
 use crate::moves;
 use crate::plan::PlanReport;
 use crate::reason::Reason;
-use crate::rules::forecast::{expected, goes_without, holders, once_given_back, soonest};
+use crate::rules::forecast::{expected, goes_without, holders, once_given_back, soonest, soonest_of};
 use crate::rules::launch::LaunchOption;
 use crate::rules::order::{Head, StrictHeads};
 use crate::rules::rank::{Borrows, Ranks, Taker};
-use crate::rules::reservations::{Room, gives_way, holds_gang, is_large, may_claim, may_reserve};
+use crate::rules::reservations::{Room, gives_way, holds_gang, is_large, may_reserve, nodes_differ};
 use crate::rules::{demand, protection, quota, settings, supply};
 use crate::state::State;
 use crate::state::allowances::Allowance;
@@ -37,8 +37,11 @@ use crate::units::{MilliGpu, Span, Timestamp};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-/// Gangs for which a reservation is sought in one pass at most: bounds a pass.
+/// Gangs, and other jobs, for which a reservation is sought in one pass at most: bounds a pass.
 const MOST_TRIES: u32 = 4;
+
+/// Jobs that are no gangs that are looked at in one pass at most.
+const MOST_LOOKS: u32 = 1024;
 
 /// Runs the stage. `broken`: jobs that lost what they were promised to others, which have not been served yet.
 pub(crate) fn run(engine: &mut Engine, broken: &BTreeSet<JobId>, report: &mut PlanReport) {
@@ -282,11 +285,16 @@ fn may_be_large(state: &State, class: ClassId) -> bool {
     (0..state.declared_pools()).any(|pool| is_large(state, class, PoolId(pool as u16)))
 }
 
-/// Gives the first gangs in the order what they can reserve.
+/// Gives the first in the order what they can reserve: gangs, and smaller jobs where of what frees nothing is their own.
 fn claim(engine: &mut Engine, kept: &mut BTreeMap<PoolId, JobId>) {
-    let mut tries = 0;
-    let mut heads = StrictHeads::new(&engine.state, |class| may_be_large(&engine.state, class));
-    while let Some(head) = heads.next(&engine.state) {
+    let state = &engine.state;
+    let mut gangs = StrictHeads::new(state, |class| may_be_large(state, class));
+    let mixed = nodes_differ(state);
+    let mut others = StrictHeads::new(state, |class| mixed && !may_be_large(state, class));
+    let (mut tries, mut of_others, mut looks) = (0, 0, 0);
+    loop {
+        let small = looks < MOST_LOOKS && of_others < MOST_TRIES && others.goes_before(&gangs);
+        let Some(head) = (if small { others.next(&engine.state) } else { gangs.next(&engine.state) }) else { return };
         let job = head.key.job;
         if nobody_gives_way(&engine.state, kept, &head) {
             return;
@@ -294,26 +302,30 @@ fn claim(engine: &mut Engine, kept: &mut BTreeMap<PoolId, JobId>) {
         if kept.values().any(|holder| *holder == job) {
             continue;
         }
-        let pools: Vec<PoolId> = settings::pools(&engine.state, head.class).collect();
-        let mut best: Option<(PoolId, Reservation)> = None;
-        for pool in pools {
-            if !may_claim(&engine.state, job, pool, kept.get(&pool).copied()) {
-                continue;
-            }
-            tries += 1;
-            let sooner = |made: &Reservation| best.as_ref().is_none_or(|(_, best)| made.from < best.from);
-            if let Some(made) = soonest(engine, job, pool).filter(sooner) {
-                best = Some((pool, made));
-            }
-        }
-        if let Some((pool, reservation)) = best {
-            if engine.state.reservations.get(&pool) != Some(&reservation) {
-                engine.decide(Decision::MakeReservation { pool, reservation });
-            }
-            kept.insert(pool, job);
+        let tried = claim_for(engine, &head, kept);
+        if small {
+            looks += 1;
+            of_others += tried;
+        } else {
+            tries += tried;
         }
         if tries >= MOST_TRIES {
             return;
         }
     }
+}
+
+/// Keeps for a head what it can reserve, in the pool where that is soonest. In how many was it sought?
+fn claim_for(engine: &mut Engine, head: &Head, kept: &mut BTreeMap<PoolId, JobId>) -> u32 {
+    let job = head.key.job;
+    let pools = settings::pools(&engine.state, head.class);
+    let pools: Vec<(PoolId, Option<JobId>)> = pools.map(|pool| (pool, kept.get(&pool).copied())).collect();
+    let (tries, best) = soonest_of(engine, job, &pools);
+    if let Some((pool, reservation)) = best {
+        if engine.state.reservations.get(&pool) != Some(&reservation) {
+            engine.decide(Decision::MakeReservation { pool, reservation });
+        }
+        kept.insert(pool, job);
+    }
+    tries
 }

@@ -30,7 +30,7 @@ use crate::plan::PlanReport;
 use crate::policy::{PreemptWithin, Reclaim};
 use crate::reason::Reason;
 use crate::rules::allowances::Beside;
-use crate::rules::forecast::{allowance, expected, soonest};
+use crate::rules::forecast::{allowance, expected, soonest_of};
 use crate::rules::placement::{self, NodeScope};
 use crate::rules::rank::{Borrows, Ground, Ranks, Taker};
 use crate::rules::{allowances, budget, demand, order, quota, reservations, settings, start_targets, supply, timing};
@@ -546,7 +546,7 @@ impl Trial<'_> {
             }
         }
         if !last {
-            takers.iter().for_each(|taker| self.reserve(taker));
+            self.reserve(&takers);
             takers.iter().for_each(|taker| self.keep_allowances(taker));
         }
         // What passes by itself, or with time, is looked at again.
@@ -558,15 +558,17 @@ impl Trial<'_> {
         false
     }
 
-    /// What a head that gets nothing will be kept is not promised to those behind it.
-    fn reserve(&mut self, taker: &Taker) {
-        let holder = self.state().reservations().get(&taker.pool).map(|kept| kept.job);
-        let has_one = self.state().reservations().values().any(|kept| kept.job == taker.job);
-        if has_one || !reservations::may_claim(self.state(), taker.job, taker.pool, holder) {
+    /// What a head that gets nothing will be kept, in the pool where that is soonest, is not promised to those behind it.
+    fn reserve(&mut self, takers: &[Taker]) {
+        let has_one = |taker: &Taker| self.state().reservations().values().any(|kept| kept.job == taker.job);
+        if takers.iter().any(has_one) {
             return;
         }
-        if let Some(reservation) = soonest(self.engine, taker.job, taker.pool) {
-            self.engine.state.set_reservation(taker.pool, Some(reservation));
+        let Some(job) = takers.first().map(|taker| taker.job) else { return };
+        let holder = |pool: PoolId| self.state().reservations().get(&pool).map(|kept| kept.job);
+        let pools: Vec<(PoolId, Option<JobId>)> = takers.iter().map(|one| (one.pool, holder(one.pool))).collect();
+        if let (_, Some((pool, reservation))) = soonest_of(self.engine, job, &pools) {
+            self.engine.state.set_reservation(pool, Some(reservation));
             self.moving = true;
         }
     }
