@@ -12,9 +12,8 @@
 //!
 //! Never: keeps anything, or gives it up.
 
-use super::order::{self, own_use};
 use super::reservations::{is_large, may_be_passed, reserved_from};
-use super::{budget, demand, forecast, quota, settings};
+use super::{budget, demand, forecast, order, quota, settings};
 use crate::ids::{ClassId, JobId, NodeId, PoolId, QuotaId};
 use crate::job::Gang;
 use crate::reason::Reason;
@@ -208,7 +207,12 @@ impl Beside {
             let most = own.into_iter().chain(tree.bound(at, pool)).filter(|most| shared && with <= *most);
             left = most.map(|most| most - with).chain(left).min();
         }
-        left
+        // Beside it among the jobs of a cohort itself, it stays within what that names too.
+        let own_jobs = Some(holder.quota).filter(|at| *at == quota);
+        let asked = quota::share(without.state, holder.class, pool);
+        let with = own_jobs.and_then(|at| without.own_jobs_with(at, asked));
+        let named = with.map(|with| (tree.named(quota, pool), with)).filter(|(named, with)| with <= named);
+        named.map(|(named, with)| named - with).into_iter().chain(left).min()
     }
 
     /// What budgets leave beside what is kept, and what of it that is.
@@ -284,6 +288,7 @@ pub(crate) fn owns_before(state: &State, job: JobId, holder: JobId, pool: PoolId
     let owns = |meet: &QuotaId| {
         let mut way = state.lineage(at).take_while(|node| node != meet);
         way.all(|node| state.within_own(node, pool, with(node)))
+            && quota::is_within_named(state, at, pool, mine.class, asked)
             && owns_below(state, (at, mine.class), pool, *meet, &[])
     };
     let Some(meet) = meet.filter(owns) else { return false };
@@ -357,15 +362,11 @@ fn in_queue(state: &State, job: JobId) -> OrderKey {
 fn owns_below(state: &State, of: (QuotaId, ClassId), pool: PoolId, meet: QuotaId, gone: &[JobId]) -> bool {
     let (quota, class) = of;
     let asked = quota::share(state, class, pool);
-    if quota == meet {
-        // The jobs of a cohort itself stand beside its children: theirs is what it names.
-        let limit = state.policy().and_then(|policy| policy.quotas.get(quota.index())?.limits.get(&pool).copied());
-        let own = limit.map_or(MilliGpu(0), |limit| limit.nominal);
-        return !state.has_quotas(pool) || own_use(state, quota, pool) + asked <= own;
-    }
     let without = UsedWithout::of(state, pool, gone);
+    // The jobs of a cohort itself stand beside its children: theirs is what it names.
+    let own = without.own_jobs_with(quota, asked).is_none_or(|with| with <= state.quota.named(quota, pool));
     let mut way = state.lineage(quota).take_while(|at| *at != meet);
-    way.all(|at| state.within_own(at, pool, without.with_more(quota, asked, at)))
+    (own || !state.has_quotas(pool)) && way.all(|at| state.within_own(at, pool, without.with_more(quota, asked, at)))
 }
 
 /// What is in use of the quotas of a pool with some runs gone.
@@ -390,6 +391,12 @@ impl<'a> UsedWithout<'a> {
     /// What would be in use at a node if a holder had its share.
     fn with(&self, holder: &Asker, node: QuotaId) -> MilliGpu {
         self.with_more(holder.quota, quota::share(self.state, holder.class, self.pool), node)
+    }
+
+    /// What the jobs of a cohort itself would use with so much more. `None`: nothing is below that node.
+    fn own_jobs_with(&self, quota: QuotaId, asked: MilliGpu) -> Option<MilliGpu> {
+        let tree = &self.state.quota;
+        tree.inner(quota).then(|| tree.own_usage_given(quota, self.pool, &|at| self.at(at)) + asked)
     }
 
     /// What would be in use at a node if a queue took so much. No node below it goes above its own bound: what is too much there is to be

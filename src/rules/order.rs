@@ -216,11 +216,14 @@ impl FairShareOrder {
     fn regroup(&mut self, state: &State, leaf: QuotaId) {
         let way = core::iter::successors(Some(leaf), |at| state.quota.parent(*at));
         let top = way.take_while(|at| state.quota.parent(*at).is_some()).last();
-        let Some(top) = top else { return };
+        if top.is_none() && !state.quota.inner(leaf) {
+            return;
+        }
+        // Of what is below a root nothing owns less when its own jobs use more: only they do.
+        let is_near = |at: &QuotaId| top.map_or(*at == leaf, |top| state.quota.is_below(*at, top));
         let mut moved = Vec::new();
         for (key, tournament) in self.groups.iter_mut().filter(|(key, _)| !key.borrows) {
-            let near: Vec<QuotaId> =
-                tournament.heads.keys().copied().filter(|at| state.quota.is_below(*at, top)).collect();
+            let near: Vec<QuotaId> = tournament.heads.keys().copied().filter(is_near).collect();
             for at in near {
                 let Some(heads) = tournament.heads.get_mut(&at) else { continue };
                 let now: Vec<Head> = heads.iter().filter(|head| group(state, head) != *key).copied().collect();
@@ -490,15 +493,13 @@ fn standing(state: &State, contender: Contender, head: Head) -> Standing {
 
 /// The dominant share: over all pools the most of what is borrowed, by what could be lent at the node above, by weight.
 fn share(state: &State, contender: Contender, head: &Head, weight: u128) -> Part {
-    let (Some(above), Some(policy)) = (contender.above(state), state.policy.as_deref()) else {
-        return Part::NOTHING;
-    };
+    let Some(above) = contender.above(state) else { return Part::NOTHING };
     let mut most = Part::NOTHING;
     for pool in (0..state.declared_pools()).map(|at| PoolId(at as u16)) {
         let borrowed = match contender {
             Contender::Own(quota) => {
-                let own = policy.quotas[quota.index()].limits.get(&pool).map_or(MilliGpu(0), |l| l.nominal);
-                own_use(state, quota, pool) + asked_at(state, contender, head, pool) - own
+                let used = state.quota.own_usage(quota, pool) + asked_at(state, contender, head, pool);
+                used - state.quota.named(quota, pool)
             }
             Contender::Subtree(quota) => state.quota.borrowed_with(quota, pool, asked_at(state, contender, head, pool)),
         };
@@ -519,15 +520,6 @@ fn asked_at(state: &State, contender: Contender, head: &Head, pool: PoolId) -> M
     }
     let (Contender::Own(at) | Contender::Subtree(at)) = contender;
     state.quota.usage_with(leaf(state, head.class), pool, amount, at) - state.quota.usage(at, pool)
-}
-
-/// What the jobs whose queue is an inner node itself use.
-pub(crate) fn own_use(state: &State, quota: QuotaId, pool: PoolId) -> MilliGpu {
-    let below = state.quota.children(quota).map(|child| {
-        let usage = state.quota.usage(child, pool);
-        usage - state.quota.kept(child, pool)
-    });
-    state.quota.usage(quota, pool) - below.fold(MilliGpu(0), |all, one| all + one)
 }
 
 /// Held now and held before, by a subtree or by the jobs whose queue is its root.

@@ -76,6 +76,9 @@ pub(crate) fn asks_own(state: &State, job: &Job, pool: PoolId) -> bool {
 pub(crate) fn is_own(state: &State, class: ClassId, pool: PoolId, asked: MilliGpu) -> bool {
     let rule = state.queues[state.classes[class].shape.queue].rule.as_ref();
     let Some(quota) = rule.map(|r| r.quota) else { return false };
+    if !is_within_named(state, quota, pool, class, asked) {
+        return false;
+    }
     let mut at = quota;
     while let Some(above) = state.quota.parent(at) {
         let kept = kept_under(state, at, pool, class);
@@ -86,6 +89,18 @@ pub(crate) fn is_own(state: &State, class: ClassId, pool: PoolId, asked: MilliGp
         at = above;
     }
     true
+}
+
+/// Whether the jobs at an inner node itself would be within what it names with so much more, and with what is kept for those of other classes: they stand
+/// beside its children, and that is theirs. Where nothing is below a node, all of it is its queue's.
+pub(crate) fn is_within_named(state: &State, quota: QuotaId, pool: PoolId, class: ClassId, asked: MilliGpu) -> bool {
+    if !state.quota.inner(quota) {
+        return true;
+    }
+    let kept = state.index.kept_quota.besides(pool, class);
+    let kept = kept.filter(|(queue, _)| node_of(state, *queue) == Some(quota));
+    let kept = kept.fold(MilliGpu(0), |sum, (_, share)| sum + share);
+    state.quota.own_usage(quota, pool) + kept + asked <= state.quota.named(quota, pool)
 }
 
 /// Whether a gang of a class would borrow somewhere. A queue without a quota borrows where its pool has quotas.

@@ -14,13 +14,16 @@
 //! has had its turn, and has twice as long a one after each stop.
 //!
 //! A run that borrows in part counts whole, and leaves what it does not fill to those behind it. A queue without a quota borrows where its
-//! pool has quotas. Why no circle exists: the taker's rank, judged with the run gone, is above the run's, judged without the taker; for the run to take back it would have to be the other way
-//! round on the same two states. Over three: what is within a child's own is filled first above it, so whoever is above another
+//! pool has quotas. The jobs of a queue that is also a cohort stand as one more child of it, which owns what the cohort names.
+//!
+//! Why no circle exists: the taker's rank, judged with the run gone, is above the run's, judged without the taker; for the run to take back it would
+//! have to be the other way round on the same two states. Over three: what is within a child's own is filled first above it, so whoever is above another
 //! within a cohort is never below it outside.
 //!
 //! Never: what a stop costs, or whether it helps.
 
 mod holders;
+mod owner;
 
 use super::quota::{kept_under_for_others, quota_of};
 use super::{demand, protection, settings};
@@ -34,6 +37,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use holders::{Entry, Holders, LAST, Place, Turn};
+use owner::QuotaOwner;
 
 /// Doublings of GPU time by which a run has to be longer than a job of its queue that may stop it: four times. Else what is learned of the two while
 /// one waits for the other would turn them round.
@@ -110,7 +114,7 @@ pub(crate) struct Ranks {
     holders: BTreeMap<(PoolId, QuotaId), Holders>,
     /// What was set before all was walked. `None`: it has been.
     early: Option<Vec<((PoolId, QuotaId), Entry)>>,
-    filled: BTreeMap<(PoolId, QuotaId), Vec<Entry>>,
+    filled: BTreeMap<(PoolId, QuotaOwner), Vec<Entry>>,
     with_quotas: BTreeSet<PoolId>,
 }
 
@@ -143,10 +147,9 @@ impl Ranks {
             return early.push(((pool, quota), entry));
         }
         self.holders.entry((pool, quota)).or_default().set(entry);
-        let mut at = Some(quota);
-        while let Some(node) = at {
-            self.filled.remove(&(pool, node));
-            at = state.quota.parent(node);
+        self.filled.remove(&(pool, QuotaOwner::OwnJobs(quota)));
+        for node in state.lineage(quota) {
+            self.filled.remove(&(pool, QuotaOwner::Subtree(node)));
         }
     }
 
@@ -159,24 +162,24 @@ impl Ranks {
     pub(crate) fn of_holder(&mut self, state: &State, run: JobId, pool: PoolId) -> Borrows {
         let mut borrows = Borrows::default();
         let Some(quota) = quota_of(state, &state.jobs[run]) else { return borrows };
-        for (depth, node) in lineage(state, quota).into_iter().enumerate() {
-            if self.exceeds(state, node, pool, run) {
+        for (depth, owner) in QuotaOwner::lineage(state, quota).into_iter().enumerate() {
+            if self.exceeds(state, owner, pool, run) {
                 borrows.mark(depth);
             }
         }
         borrows
     }
 
-    fn exceeds(&mut self, state: &State, node: QuotaId, pool: PoolId, run: JobId) -> bool {
-        let Some(own) = state.quota.subtree(node, pool) else { return self.with_quotas.contains(&pool) };
-        if state.quota.usage(node, pool) <= own {
+    fn exceeds(&mut self, state: &State, owner: QuotaOwner, pool: PoolId, run: JobId) -> bool {
+        let Some(own) = owner.owns(state, pool) else { return self.with_quotas.contains(&pool) };
+        if owner.usage(state, pool) <= own {
             return false;
         }
         self.walk(state);
-        if let Some(holders) = self.all_of(state, node, pool) {
+        if let Some(holders) = self.all_of(state, owner, pool) {
             return holders.exceeds(run, own);
         }
-        let entries = self.fill(state, node, pool);
+        let entries = self.fill(state, owner, pool);
         entries.iter().find(|entry| entry.job == run).is_some_and(|entry| !entry.within)
     }
 
@@ -191,21 +194,21 @@ impl Ranks {
         let first = Reverse(settings::priority(state, taker.tier));
         let mut beyond = false;
         let mut turn = None;
-        for (depth, node) in lineage(state, taker.quota).into_iter().enumerate().rev() {
-            let Some(own) = state.quota.subtree(node, taker.pool) else {
+        for (depth, owner) in QuotaOwner::lineage(state, taker.quota).into_iter().enumerate().rev() {
+            let Some(own) = owner.owns(state, taker.pool) else {
                 if self.with_quotas.contains(&taker.pool) {
                     borrows.mark(depth);
                 }
                 continue;
             };
-            let with = state.quota.usage_with(taker.quota, taker.pool, taker.asked, node);
+            let with = owner.usage_with(state, taker.pool, taker.quota, taker.asked);
             if with <= own {
                 continue;
             }
             self.walk(state);
-            let rises = with - state.quota.usage(node, taker.pool);
+            let rises = with - owner.usage(state, taker.pool);
             let turn = *turn.get_or_insert_with(|| self.turn(state, taker, run));
-            if self.filled_before(state, node, taker.pool, (beyond, (first, turn))) + rises > own {
+            if self.filled_before(state, owner, taker.pool, (beyond, (first, turn))) + rises > own {
                 borrows.mark(depth);
                 beyond = true;
             }
@@ -238,53 +241,57 @@ impl Ranks {
         }
         let by_tier = may_ever_stop(state, taker.tier, tier);
         let meet = depth_of_meeting(state, taker.quota, quota);
-        let above = lineage(state, quota).into_iter().skip(meet);
-        let borrows = |node: QuotaId| match state.quota.subtree(node, taker.pool) {
-            Some(own) => state.quota.usage(node, taker.pool) > own,
+        let above = QuotaOwner::lineage(state, quota).into_iter().skip(meet);
+        let borrows = |owner: QuotaOwner| match owner.owns(state, taker.pool) {
+            Some(own) => owner.usage(state, taker.pool) > own,
             None => self.with_quotas.contains(&taker.pool),
         };
         by_tier || (may_reclaim(state, taker, tier) && above.into_iter().any(borrows))
     }
 
-    /// What holds anything at a node, where that is one queue in the order in which its quota is filled.
-    fn all_of(&self, state: &State, node: QuotaId, pool: PoolId) -> Option<&Holders> {
+    /// What holds anything of an owner's, where that is one queue in the order in which its quota is filled.
+    fn all_of(&self, state: &State, owner: QuotaOwner, pool: PoolId) -> Option<&Holders> {
         let goes_by_start = |own: &&Holders| own.numbered == 0;
-        self.holders.get(&(pool, node)).filter(goes_by_start).filter(|_| !state.quota.inner(node))
+        self.held_by(state, owner, pool).filter(goes_by_start)
     }
 
-    /// What is filled in of a node's own before a place in its order.
-    fn filled_before(&mut self, state: &State, node: QuotaId, pool: PoolId, place: (bool, Place)) -> MilliGpu {
-        let own = state.quota.subtree(node, pool);
-        if let Some(holders) = self.all_of(state, node, pool) {
+    /// What holds anything of an owner's, where that is one queue.
+    fn held_by(&self, state: &State, owner: QuotaOwner, pool: PoolId) -> Option<&Holders> {
+        self.holders.get(&(pool, owner.queue(state)?))
+    }
+
+    /// What is filled in of an owner's before a place in its order.
+    fn filled_before(&mut self, state: &State, owner: QuotaOwner, pool: PoolId, place: (bool, Place)) -> MilliGpu {
+        let own = owner.owns(state, pool);
+        if let Some(holders) = self.all_of(state, owner, pool) {
             return holders.before(Some(place.1), own).within;
         }
         // What goes before is filled in first: where all of it fits, its order says nothing.
-        let all = self.before(state, node, pool, place.0, Some(place.1));
+        let all = self.before(state, owner, pool, place.0, Some(place.1));
         if let Some(all) = all.filter(|all| own.is_none_or(|own| *all <= own)) {
             return all;
         }
-        let entries = self.fill(state, node, pool).iter();
+        let entries = self.fill(state, owner, pool).iter();
         let before = entries.filter(|entry| entry.within && (entry.beyond, (entry.tier, entry.turn)) < place);
         before.fold(MilliGpu(0), |sum, entry| sum + entry.share)
     }
 
-    /// What goes before a place among what is held at a node, whether it fits or not. `None`: it has to be filled in to know.
+    /// What goes before a place among what is held of an owner's below it, whether it fits or not. `None`: it has to be filled in to know.
     fn before(
         &self,
         state: &State,
-        node: QuotaId,
+        owner: QuotaOwner,
         pool: PoolId,
         beyond: bool,
         place: Option<Place>,
     ) -> Option<MilliGpu> {
-        let own = self.holders.get(&(pool, node));
-        if own.is_some_and(|own| own.numbered > 0) {
+        if self.held_by(state, owner, pool).is_some() {
             return None;
         }
-        let mut sum = own.map_or(MilliGpu(0), |own| own.before(place.filter(|_| !beyond), None).within);
-        for child in state.quota.children(node) {
-            let fits = state.quota.subtree(child, pool);
-            let rises = if state.quota.inner(child) {
+        let mut sum = MilliGpu(0);
+        for child in owner.children(state) {
+            let fits = child.owns(state, pool);
+            let rises = if child.queue(state).is_none() {
                 // Nothing of it is beyond what the child or anything below it owns.
                 let all = self.before(state, child, pool, false, None)?;
                 if fits.is_some_and(|fits| all > fits) || (beyond && all < self.held(state, child, pool)) {
@@ -292,7 +299,7 @@ impl Ranks {
                 }
                 let is_all = beyond || place.is_none();
                 if is_all { all } else { self.before(state, child, pool, false, place)? }
-            } else if let Some(holders) = self.holders.get(&(pool, child)) {
+            } else if let Some(holders) = self.held_by(state, child, pool) {
                 if holders.numbered > 0 {
                     return None;
                 }
@@ -305,27 +312,26 @@ impl Ranks {
                 MilliGpu(0)
             };
             // What stays with the child is what fills its quota first.
-            sum = sum + (rises - state.quota.kept(child, pool));
+            sum = sum + (rises - child.kept(state, pool));
         }
         Some(sum)
     }
 
-    /// What is held at a node and rises there from below.
-    fn held(&self, state: &State, node: QuotaId, pool: PoolId) -> MilliGpu {
-        let own = self.holders.get(&(pool, node)).map_or(MilliGpu(0), |own| own.before(None, None).within);
-        let rises = |child| self.held(state, child, pool) - state.quota.kept(child, pool);
-        state.quota.children(node).fold(own, |sum, child| sum + rises(child))
+    /// What is held of an owner's and rises there from below.
+    fn held(&self, state: &State, owner: QuotaOwner, pool: PoolId) -> MilliGpu {
+        let own = self.held_by(state, owner, pool).map_or(MilliGpu(0), |own| own.before(None, None).within);
+        let rises = |child: QuotaOwner| self.held(state, child, pool) - child.kept(state, pool);
+        owner.children(state).fold(own, |sum, child| sum + rises(child))
     }
 
-    /// What runs hold of a node, as it rises there, in the order in which its quota is filled.
-    fn fill(&mut self, state: &State, node: QuotaId, pool: PoolId) -> &[Entry] {
-        if !self.filled.contains_key(&(pool, node)) {
-            let own = self.holders.get(&(pool, node));
+    /// What runs hold of an owner's, as it rises there, in the order in which its quota is filled.
+    fn fill(&mut self, state: &State, owner: QuotaOwner, pool: PoolId) -> &[Entry] {
+        if !self.filled.contains_key(&(pool, owner)) {
+            let own = self.held_by(state, owner, pool);
             let mut entries: Vec<Entry> = own.map_or_else(Vec::new, Holders::to_vec);
             by_priority(&mut entries);
-            let children: Vec<QuotaId> = state.quota.children(node).collect();
-            for child in children {
-                let stays = state.quota.kept(child, pool);
+            for child in owner.children(state) {
+                let stays = child.kept(state, pool);
                 // What stays with the child is what fills its quota first.
                 let mut filled = MilliGpu(0);
                 let inside = self.fill(state, child, pool).to_vec();
@@ -340,10 +346,10 @@ impl Ranks {
                 }
             }
             entries.sort_unstable_by_key(|entry| (entry.beyond, entry.tier, entry.turn));
-            holders::fill(&mut entries, state.quota.subtree(node, pool));
-            self.filled.insert((pool, node), entries);
+            holders::fill(&mut entries, owner.owns(state, pool));
+            self.filled.insert((pool, owner), entries);
         }
-        self.filled.get(&(pool, node)).map_or(&[], Vec::as_slice)
+        self.filled.get(&(pool, owner)).map_or(&[], Vec::as_slice)
     }
 
     /// Whether a taker stands no lower than a run stood, from the root down, with all gone that it takes: one that makes their cohort borrow does
@@ -401,7 +407,11 @@ pub(crate) fn borrowed_pools(state: &State) -> BTreeSet<PoolId> {
         (used > MilliGpu(0) && above && state.has_quotas(pool)).then_some(pool)
     };
     let without = state.index.without_share.keys().copied().filter(|pool| state.has_quotas(*pool));
-    state.quota.in_use().filter_map(borrows).chain(without).collect()
+    let own_jobs = state.quota.own_in_use().into_iter().filter_map(|((node, pool), used)| {
+        let above = used > MilliGpu(0) && used > state.quota.named(node, pool);
+        (above && state.has_quotas(pool)).then_some(pool)
+    });
+    state.quota.in_use().filter_map(borrows).chain(own_jobs).chain(without).collect()
 }
 
 /// Whether jobs of a queue stop those of its own with a lower number.
@@ -451,16 +461,9 @@ fn by_priority(entries: &mut [Entry]) {
     }
 }
 
-/// The nodes of the quota tree from the root down to one.
-fn lineage(state: &State, quota: QuotaId) -> Vec<QuotaId> {
-    let mut up: Vec<QuotaId> = core::iter::successors(Some(quota), |at| state.quota.parent(*at)).collect();
-    up.reverse();
-    up
-}
-
 /// The depth from which on the ways down to two queues differ.
 fn depth_of_meeting(state: &State, one: QuotaId, other: QuotaId) -> usize {
-    let (one, other) = (lineage(state, one), lineage(state, other));
+    let (one, other) = (QuotaOwner::lineage(state, one), QuotaOwner::lineage(state, other));
     one.iter().zip(&other).take_while(|(a, b)| a == b).count()
 }
 

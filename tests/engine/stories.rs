@@ -103,7 +103,11 @@ stories! {
     ceiling_over_two_pools
     ceiling_spend_spot_at_most
     cheapest_under_ceilings
+    child_takes_back_from_its_cohorts_own_jobs
     cluster_quota_is_waited_for
+    cohorts_own_jobs_are_left_what_it_names
+    cohorts_own_jobs_borrow_behind_its_children
+    cohorts_own_jobs_take_back_what_it_names
     completion_all_leader_any
     cpu_counts_in_fragmentation
     cpu_only

@@ -239,7 +239,23 @@ impl Protection {
             let with = self.unbooked.iter().filter(below).fold(first, |sum, held| sum + held.share);
             borrows(quota, pool, with, policy, state)
         });
+        let borrows = borrows || self.own_jobs_borrow(pair, pool, first, policy, state);
         (!borrows).then(|| format!("its queue borrows nothing in {pool}: {}", pair.describe(state)))
+    }
+
+    /// Whether the jobs of a run's queue use more than it names with what goes before as well, where others are below it: they stand beside these. What is kept
+    /// for those that wait is in use.
+    fn own_jobs_borrow(&self, pair: &Pair<'_>, pool: PoolId, first: MilliGpu, policy: &Policy, state: &State) -> bool {
+        let quota = pair.theirs.quota;
+        let is_there = |queue: QueueId| lineage(queue, policy, state).next() == Some(quota);
+        let held = |job: &Job| if job.pool == Some(pool) { job.share } else { MilliGpu(0) };
+        let kept = |job: &Job| job.kept.filter(|kept| kept.pool == pool).map_or(MilliGpu(0), |kept| kept.share);
+        let jobs = open_jobs(state).filter(|job| is_there(job.queue)).map(|job| held(job) + kept(job));
+        let unbooked = self.unbooked.iter().filter(|held| held.pool == pool && is_there(held.queue));
+        let used = jobs.chain(unbooked.map(|held| held.share)).fold(first, |sum, share| sum + share);
+        let named = policy.quotas.get(quota.index()).and_then(|node| node.limits.get(&pool));
+        let inner = policy.quotas.iter().any(|node| node.parent == Some(quota));
+        inner && used > named.map_or(MilliGpu(0), |limit| limit.nominal)
     }
 
     fn grows(&self, job: &Job, spec: &JobSpec, now: Timestamp) -> Option<String> {
@@ -342,6 +358,7 @@ fn hurried(job: &Job, spec: &JobSpec, state: &State) -> Option<String> {
 mod tests {
     use super::super::broken::{Life, job, policy};
     use super::*;
+    use forebay_kernel::policy::{QuotaLimit, QuotaNode};
     use forebay_kernel::state::SharedSpec;
 
     const LOW: JobId = JobId(0);
@@ -436,6 +453,23 @@ mod tests {
         let (mut protection, state) = both();
         let cause = StopCause::QuotaReclaimed { by: HIGH };
         assert!(stop(LOW, cause, &mut protection, &state).contains("`reclaim` is"), "both are of one quota");
+    }
+
+    #[test]
+    fn jobs_of_a_cohort_itself_borrow_what_it_does_not_name() {
+        let (protection, state) = both();
+        let mut policy = state.policy().unwrap().clone();
+        let pool = state.jobs[LOW].pool.unwrap();
+        let borrow = |policy: &Policy| {
+            let pair = Pair::of(&state.jobs[LOW], HIGH, policy, &state).unwrap();
+            protection.own_jobs_borrow(&pair, pool, MilliGpu(0), policy, &state)
+        };
+        assert!(!borrow(&policy), "nothing is below their queue");
+        policy.quotas.push(QuotaNode { parent: Some(QuotaId(0)), ..QuotaNode::default() });
+        assert!(borrow(&policy), "the cohort names nothing");
+        let limit = QuotaLimit { nominal: MilliGpu::whole(2), borrow: None, lend: None };
+        policy.quotas[0].limits.insert(pool, limit);
+        assert!(!borrow(&policy), "they are two of one GPU");
     }
 
     #[test]

@@ -122,10 +122,14 @@ impl Oracle<'_> {
         (share, used, (past, weight))
     }
 
-    /// Whether a job would borrow: at its queue or a cohort above it, or because its tree has no quota where others have.
+    /// Whether a job would borrow: at its queue or a cohort above it, beside the children of its queue, or because its tree has no quota where others have.
     fn borrows(&self, w: &Waits) -> bool {
         let mut with = self.jobs.clone();
         with[w.at] += w.gpus;
+        // The jobs of a node that others are below stand beside these: theirs is what it names.
+        if !self.children(w.at).is_empty() && with[w.at] > self.tree[w.at].limit.map_or(0, |limit| limit.0) {
+            return true;
+        }
         let mut at = w.at;
         while let Some(above) = self.tree[at].parent {
             if owns(self.tree, at).is_none_or(|own| uses(self.tree, &with, at) > own) {

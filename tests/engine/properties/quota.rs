@@ -117,9 +117,15 @@ pub(super) const MOST: u64 = 100;
 fn compare(world: &Cluster, tree: &[Plain], held: &[u64]) -> Result<(), TestCaseError> {
     prop_assert!(stands(tree, held), "{held:?} must not stand together");
     let quota = world.state().quota();
+    let own_in_use = quota.own_in_use();
     for at in 0..tree.len() {
         let id = QuotaId(at as u16);
         prop_assert_eq!(quota.usage(id, PoolId(0)), MilliGpu::whole(uses(tree, held, at)));
+        let names = tree[at].limit.map_or(0, |limit| limit.0);
+        prop_assert_eq!(quota.named(id, PoolId(0)), MilliGpu::whole(names));
+        prop_assert_eq!(quota.own_usage(id, PoolId(0)), MilliGpu::whole(held[at]));
+        let own = if tree.iter().any(|node| node.parent == Some(at)) { held[at] } else { 0 };
+        prop_assert_eq!(own_in_use.get(&(id, PoolId(0))).copied().unwrap_or_default(), MilliGpu::whole(own));
         let may = may_take(tree, held, at, MOST);
         let says = quota.available(id, PoolId(0));
         let same = says == MilliGpu::whole(may) || (may == MOST && says > MilliGpu::whole(MOST));

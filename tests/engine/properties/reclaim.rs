@@ -191,6 +191,8 @@ fn job(dice: &mut Dice, n: u64) -> JobSpec {
 enum Queues {
     SayNothing,
     SayOtherwise,
+    /// One of them is the cohort itself: its jobs stand beside the children.
+    OneIsTheCohort,
 }
 
 /// Random values of `reclaim` and `preemptWithin`.
@@ -219,6 +221,11 @@ fn comes_to_rest(seed: u64, queues: Queues) -> Result<(), String> {
     policy.tiers[2].stoppable_by = vec![TierId(0), TierId(1)];
     if queues == Queues::SayOtherwise {
         say_otherwise(&mut policy, &mut dice);
+    }
+    if queues == Queues::OneIsTheCohort {
+        // What the third queue named is the cohort's now, and so are its jobs.
+        policy.quotas[0].limits = core::mem::take(&mut policy.quotas[3].limits);
+        policy.queues.get_mut("q2").expect("the third queue").quota = QuotaId(0);
     }
     let by_length = policy.rules().any(|rule| rule.preempt_within == PreemptWithin::LongerExpected);
     let mut world = Loop::new(policy, 0)?;
@@ -278,4 +285,9 @@ fn taking_from_each_other_ends() {
 #[test]
 fn taking_as_queues_say_is_allowed_and_always_ends() {
     ends("taking_as_queues_say_is_allowed_and_always_ends", Queues::SayOtherwise);
+}
+
+#[test]
+fn taking_between_a_cohorts_own_jobs_and_its_children_ends() {
+    ends("taking_between_a_cohorts_own_jobs", Queues::OneIsTheCohort);
 }

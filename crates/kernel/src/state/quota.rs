@@ -198,9 +198,47 @@ impl QuotaTree {
         self.usage(quota, pool) + more - subtree.unwrap_or_default()
     }
 
-    /// Whether a queue at `quota`, or a cohort above it, uses more than its subtree's own quota.
+    /// What a node names for itself. Its own jobs stand beside its children, and this is what they own.
+    #[must_use]
+    pub fn named(&self, quota: QuotaId, pool: PoolId) -> MilliGpu {
+        let lent = |child| self.subtree(child, pool).unwrap_or_default() - self.kept(child, pool);
+        let below = self.children(quota).map(lent).fold(MilliGpu(0), |all, one| all + one);
+        self.subtree(quota, pool).unwrap_or_default() - below
+    }
+
+    /// What the jobs at a node itself use, without what rises from its children.
+    #[must_use]
+    pub fn own_usage(&self, quota: QuotaId, pool: PoolId) -> MilliGpu {
+        self.own_usage_given(quota, pool, &|at| self.usage(at, pool))
+    }
+
+    /// What the jobs at a node itself would use if so much were in use at each node.
+    #[must_use]
+    pub fn own_usage_given(&self, quota: QuotaId, pool: PoolId, used: &dyn Fn(QuotaId) -> MilliGpu) -> MilliGpu {
+        let rises = |child| used(child) - self.kept(child, pool);
+        let below = self.children(quota).map(rises).fold(MilliGpu(0), |all, one| all + one);
+        used(quota) - below
+    }
+
+    /// What the jobs at each inner node use themselves, where anything is in use there.
+    #[must_use]
+    pub fn own_in_use(&self) -> BTreeMap<(QuotaId, PoolId), MilliGpu> {
+        let mut own: BTreeMap<_, _> = self.in_use().filter(|((quota, _), _)| self.inner(*quota)).collect();
+        for ((quota, pool), usage) in self.in_use() {
+            let above = self.parent(quota).and_then(|above| own.get_mut(&(above, pool)));
+            if let Some(left) = above {
+                *left = *left - (usage - self.kept(quota, pool));
+            }
+        }
+        own
+    }
+
+    /// Whether a queue at `quota`, or a cohort above it, uses more than its subtree's own quota. The jobs of a cohort itself borrow beyond what it names.
     #[must_use]
     pub fn borrows(&self, quota: QuotaId, pool: PoolId) -> bool {
+        if self.inner(quota) && self.own_usage(quota, pool) > self.named(quota, pool) {
+            return true;
+        }
         let mut at = Some(quota);
         while let Some(id) = at {
             let parent = self.parent(id);

@@ -206,7 +206,7 @@ fn comes(
     }
     let hurried = spec_target(state, &spec.queue).is_some_and(|within| within < super::model::BOOT);
     let waits = row.start_target.is_some_and(|t| t.wait != forebay_kernel::state::jobs::Wait::Over);
-    let head = Head::of(row, spec, hurried);
+    let head = before.head(row, spec, hurried);
     let Some(gone) = taken(&before, &world.decided, head.id) else { return Ok(()) };
     if waits {
         return Ok(());
@@ -214,8 +214,7 @@ fn comes(
     let Some(sets) = judge(&before, &head, counts, seen) else { return Ok(()) };
     // What is kept for others moves with the pass, as their reservations do: at rest it is looked at.
     if !before.set_aside.is_empty() {
-        let takes = gone.iter().any(|gone| *gone != 0)
-            && before.set_aside.iter().all(|kept| !kept.money && before.are_apart(&head, &kept.holder));
+        let takes = gone.iter().any(|gone| *gone != 0) && before.set_aside.iter().all(|kept| !kept.money);
         return if takes && !before.leaves_what_is_kept(&head, &gone) {
             Err(("kept", format!("{} takes {gone:?}, which others wait for: {}", head.id, shown(&before, &head))))
         } else {

@@ -1,7 +1,7 @@
 //! The plain model of a state: who runs where, who waits, and the rules that bound them, as numbers in lists.
 //!
 //! ```text
-//! State -> Model   jobs, nodes, tree, ceilings, money as they are
+//! State -> Model   jobs, nodes, tree, ceilings, money as they are; the own jobs of a queue with children are at a leaf more of the tree
 //! Gone             what is taken of each run in a trial: a bit for each of its workers
 //! starts(Gone)     whether the head could start then: quota, money, places that are free, a purchase under the ceilings
 //! ```
@@ -119,11 +119,12 @@ pub(super) struct Head {
 }
 
 impl Head {
-    pub(super) fn of(row: &Job, spec: &JobSpec, hurried: bool) -> Head {
+    /// `quota`: where in the tree its queue's jobs are.
+    fn of(row: &Job, spec: &JobSpec, quota: usize, hurried: bool) -> Head {
         let Gang::Workers { min, each, .. } = &spec.gang else { panic!("workers only") };
         Head {
             id: row.id,
-            quota: queue_at(&spec.queue),
+            quota,
             tier: row.tier.index(),
             count: u64::from(*min),
             each: u64::from(each.gpus),
@@ -191,6 +192,8 @@ pub(super) struct SetAside {
 pub(super) struct Model {
     pub tiers: Vec<PlainTier>,
     pub tree: Vec<Plain>,
+    /// Where in it the jobs of each node of the policy's tree are.
+    pub jobs_at: Vec<usize>,
     pub weights: Vec<u64>,
     pub runs: Vec<Run>,
     pub heads: Vec<Head>,
@@ -210,8 +213,23 @@ pub(super) struct Model {
 pub(super) type Gone = Vec<u32>;
 
 /// The node of the tree that a queue is at.
-pub(super) fn queue_at(queue: &str) -> usize {
+fn queue_at(queue: &str) -> usize {
     queue.trim_start_matches('q').parse().expect("queues are named by their node")
+}
+
+/// The tree with a leaf more below each node that others are below: the jobs of that node's own queue are there, and stand as one more child of it. It owns
+/// what the node names, and that node then names nothing. And where the jobs of each node are.
+fn with_own_leaves(tree: &[Plain]) -> (Vec<Plain>, Vec<usize>) {
+    let mut all = tree.to_vec();
+    let mut jobs_at: Vec<usize> = (0..tree.len()).collect();
+    for (at, node) in tree.iter().enumerate() {
+        if tree.iter().any(|other| other.parent == Some(at)) {
+            jobs_at[at] = all.len();
+            all[at].limit = node.limit.map(|(_, borrow, lend)| (0, borrow, lend));
+            all.push(Plain { parent: Some(at), limit: node.limit.map(|(names, _, _)| (names, None, None)) });
+        }
+    }
+    (all, jobs_at)
 }
 
 impl Model {
@@ -226,9 +244,11 @@ impl Model {
             buys: t.buys != Buys::Nothing,
         });
         let kinds = policy.offerings.iter().map(|o| Kind { gpus: u64::from(o.gpus), price: o.price.0 });
+        let (tree, jobs_at) = with_own_leaves(tree);
         let mut model = Model {
             tiers: tiers.collect(),
-            tree: tree.to_vec(),
+            tree,
+            jobs_at,
             weights: policy.quotas.iter().map(|q| u64::from(q.weight)).collect(),
             runs: Vec::new(),
             heads: Vec::new(),
@@ -251,7 +271,8 @@ impl Model {
         }
         for (job, spec) in state.jobs() {
             if let Some(kept) = job.kept {
-                model.kept.push((job.id, queue_at(&spec.queue), kept.share.0 / 1000));
+                let at = model.jobs_of(spec);
+                model.kept.push((job.id, at, kept.share.0 / 1000));
             }
             let Gang::Workers { min, each, .. } = &spec.gang else { panic!("workers only") };
             if job.phase == Phase::Queued {
@@ -259,10 +280,11 @@ impl Model {
                 let waits = job.start_target.is_some_and(|t| t.wait != Wait::Over);
                 let promised = job.reserved_until.is_some_and(|until| until.0 > now);
                 if !waits && !promised {
-                    model.heads.push(Head::of(job, spec, hurried));
+                    let head = model.head(job, spec, hurried);
+                    model.heads.push(head);
                 }
             } else if !job.places.is_empty() {
-                let run = model.run(job, u64::from(each.gpus), *min as usize, queue_at(&spec.queue), now);
+                let run = model.run(job, u64::from(each.gpus), *min as usize, model.jobs_of(spec), now);
                 let restart = spec.restart.0;
                 model.moving |= !run.open;
                 let saves = spec.checkpoint.filter(|_| job.running_since.is_some() && job.broken.is_none());
@@ -275,7 +297,7 @@ impl Model {
         for (of, kept) in state.allowances() {
             let money = matches!(of, Allowance::Budget(_));
             let (row, spec) = state.job(kept.job).expect("a holder");
-            let holder = Head::of(row, spec, false);
+            let holder = model.head(row, spec, false);
             let (at, gone) = (of.node().index(), kept.runs.clone());
             model.set_aside.push(SetAside { holder, at, money, gone });
         }
@@ -284,6 +306,21 @@ impl Model {
             model.reserved.push(Reserved { job: reservation.job, nodes, room: !reservation.room.is_empty() });
         }
         model
+    }
+
+    /// A job that waits.
+    pub(super) fn head(&self, row: &Job, spec: &JobSpec, hurried: bool) -> Head {
+        Head::of(row, spec, self.jobs_of(spec), hurried)
+    }
+
+    /// Where in the tree a job's queue has its jobs.
+    fn jobs_of(&self, spec: &JobSpec) -> usize {
+        self.jobs_at[queue_at(&spec.queue)]
+    }
+
+    /// Whether a leaf is there for the jobs of the node above it.
+    pub(super) fn is_own_leaf(&self, at: usize) -> bool {
+        at >= self.jobs_at.len()
     }
 
     fn node(&self, id: NodeId) -> usize {
@@ -378,9 +415,6 @@ impl Model {
         if head.quota == holder.quota {
             return in_turn(head) > in_turn(holder);
         }
-        if !self.are_apart(head, holder) {
-            return false;
-        }
         let ways = (self.lineage(head.quota), self.lineage(holder.quota));
         let meet = ways.0.iter().zip(&ways.1).take_while(|(one, other)| one == other).count();
         let within = |head: &Head, way: &[usize], gone: &Gone| {
@@ -390,12 +424,6 @@ impl Model {
         };
         let gone = self.without(kept, &self.nothing_gone());
         (within(head, &ways.0, &self.nothing_gone()), tier(head)) > (within(holder, &ways.1, &gone), tier(holder))
-    }
-
-    /// Whether no queue of two different ones is above the other: there its own jobs are one more child, and what they own is not told apart here.
-    pub(super) fn are_apart(&self, head: &Head, holder: &Head) -> bool {
-        head.quota == holder.quota
-            || !(self.is_below(head.quota, holder.quota) || self.is_below(holder.quota, head.quota))
     }
 
     /// What is gone, and the runs that a holder waits for, by whatever is kept for it.

@@ -153,6 +153,10 @@ impl Ranking<'_> {
         let (mine, theirs) = (model.lineage(head.quota), model.lineage(run.quota));
         let meet = mine.iter().zip(&theirs).take_while(|(a, b)| a == b).count();
         let (Some(mine), Some(theirs), true) = (mine.get(meet), theirs.get(meet), meet > 0) else { return false };
+        // Of a cohort's own jobs and its children nobody takes from the other by share (docs/stages/preempt.md).
+        if model.is_own_leaf(*mine) || model.is_own_leaf(*theirs) {
+            return false;
+        }
         let mut used = model.used(gone);
         let other = uses(&model.tree, &used, *theirs);
         used[head.quota] += head.asked();

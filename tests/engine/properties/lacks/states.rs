@@ -124,7 +124,7 @@ pub(super) fn policy(dice: &mut Dice, flavour: Flavour) -> (Policy, Vec<Plain>) 
         policy.tiers[at].max_run_while_others_wait =
             one(dice, &[None, None, Some(Span::mins(20)), Some(Span::mins(40))]);
         policy.tiers[at].min_share = one(dice, &[0, 0, 0, 300, 600]);
-        if flavour == Flavour::Tiers && dice.roll(2) == 0 {
+        if flavour == Flavour::Tiers && dice.roll(4) > 0 {
             policy.tiers[at].stoppable_by.clear();
             policy.tiers[at].max_run_while_others_wait = Some(Span::mins(15));
             policy.tiers[at].min_share = 0;
