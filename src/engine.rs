@@ -16,7 +16,7 @@ use crate::floors;
 use crate::ids::{JobId, PoolId, Seq};
 use crate::journal::{APPLY_VERSION, Batch};
 use crate::machine::StateMachine;
-use crate::memo::{HolderNoted, Memo, ParkedMark};
+use crate::memo::{HolderNoted, LaggingNoted, Memo, ParkedMark};
 use crate::plan::{self, PlanReport};
 use crate::reason::Reason;
 use crate::rules::feasibility::{self, Impossible};
@@ -62,6 +62,7 @@ pub(crate) struct Try {
     parked: ParkedMark,
     rebooked: ParkedMark,
     borrows: BTreeMap<PoolId, HolderNoted>,
+    lagging: Option<LaggingNoted>,
 }
 
 /// A closed batch whose effects are held back until it is durable.
@@ -297,8 +298,8 @@ impl Engine {
     pub(crate) fn open_try(&mut self) -> Try {
         let (decisions, effects) = self.open.as_ref().map_or((0, 0), |o| (o.batch.decisions.len(), o.effects.len()));
         let (parked, rebooked) = (self.memo.parked.open_try(), self.memo.rebooked.open_try());
-        let borrows = self.memo.borrows.clone();
-        Try { mark: self.state.checkpoint(), decisions, effects, parked, rebooked, borrows }
+        let (borrows, lagging) = (self.memo.borrows.clone(), self.memo.lagging.clone());
+        Try { mark: self.state.checkpoint(), decisions, effects, parked, rebooked, borrows, lagging }
     }
 
     /// Takes back all decisions of a try, and what was remembered on their account.
@@ -309,6 +310,7 @@ impl Engine {
             open.effects.truncate(tried.effects);
         }
         self.memo.borrows = tried.borrows;
+        self.memo.lagging = tried.lagging;
         self.memo.parked.take_back(tried.parked);
         self.memo.rebooked.take_back(tried.rebooked);
     }

@@ -5,7 +5,7 @@
 mod parked;
 
 use crate::decision::Decision;
-use crate::ids::{ClassId, JobId, PoolId};
+use crate::ids::{ClassId, JobId, PoolId, TierId};
 use crate::reason::Reason;
 use crate::rules::order::{self, ClassQueue, Head};
 use crate::rules::{allowances, batch, budget};
@@ -32,6 +32,8 @@ pub(crate) struct Memo {
     pub beside_kept: BTreeMap<Allowance, AllowanceReservation>,
     /// Where the holders of reservations would borrow, when that was noted: whoever would not goes before them.
     pub borrows: BTreeMap<PoolId, HolderNoted>,
+    /// Which tiers were below their `minShare`, when that was noted: they go before the holders of reservations that are not of such a tier.
+    pub lagging: Option<LaggingNoted>,
     /// `State::capacity_epoch` when no price made a job possible that is held for want of one.
     pub priced: Option<u64>,
     /// Jobs for which runs would be stopped, had an operator not paused preemption.
@@ -53,6 +55,20 @@ pub(crate) struct HolderNoted {
 impl HolderNoted {
     fn of(state: &State, job: JobId, pool: PoolId) -> HolderNoted {
         HolderNoted { epoch: state.capacity_epoch, job, borrows: allowances::holder_borrows(state, job, pool) }
+    }
+}
+
+/// Which tiers were below their `minShare`.
+#[derive(Clone, Debug)]
+pub(crate) struct LaggingNoted {
+    /// `State::capacity_epoch` then.
+    epoch: u64,
+    tiers: Vec<TierId>,
+}
+
+impl LaggingNoted {
+    fn of(state: &State) -> LaggingNoted {
+        LaggingNoted { epoch: state.capacity_epoch, tiers: order::lagging(state) }
     }
 }
 
@@ -92,11 +108,7 @@ impl Memo {
     /// node that is to be given back for another: what that one was promised is no promise any more.
     pub(crate) fn note(&mut self, decision: &Decision, state: &State) {
         match decision {
-            Decision::Terminate { .. } | Decision::GiveUp { .. } => {
-                self.parked.forget();
-                self.rebooked.forget();
-                self.searched.clear();
-            }
+            Decision::Terminate { .. } | Decision::GiveUp { .. } => self.forget(),
             Decision::Book { job, pool, places } => {
                 if !self.searched.is_empty() {
                     let rooms = state.reservations().values();
@@ -106,15 +118,19 @@ impl Memo {
                     }
                 }
                 self.note_holder(*pool, state);
+                self.note_lagging(state);
             }
             Decision::MakeReservation { pool, .. } => self.note_holder(*pool, state),
             _ => {}
         }
     }
 
-    /// Somebody is to rest: where the holders of reservations stand now is part of why.
+    /// Somebody is to rest: where the holders of reservations stand now is part of why, and so is which tiers go before others.
     pub(crate) fn note_holders(&mut self, state: &State) {
         let epoch = state.capacity_epoch;
+        if self.lagging.as_ref().is_none_or(|was| was.epoch != epoch) {
+            self.lagging = Some(LaggingNoted::of(state));
+        }
         for (pool, kept) in state.reservations().iter().filter(|(pool, _)| state.has_quotas(**pool)) {
             let noted = self.borrows.get(pool).is_some_and(|was| was.epoch == epoch && was.job == kept.job);
             if !noted {
@@ -138,11 +154,26 @@ impl Memo {
             _ => true,
         };
         if borrows_more {
-            self.parked.forget();
-            self.rebooked.forget();
-            self.searched.clear();
+            self.forget();
         }
         self.borrows.insert(pool, now);
+    }
+
+    /// GPUs are taken: a tier may have come to be below its `minShare`, and goes before others now, or is so no more, and others go before it.
+    fn note_lagging(&mut self, state: &State) {
+        let now = LaggingNoted::of(state);
+        // Where something was freed since, nobody who was told no rests on what was before.
+        if self.lagging.as_ref().is_some_and(|was| was.epoch == now.epoch && was.tiers != now.tiers) {
+            self.forget();
+        }
+        self.lagging = Some(now);
+    }
+
+    /// Nobody rests on what was told or found before.
+    fn forget(&mut self) {
+        self.parked.forget();
+        self.rebooked.forget();
+        self.searched.clear();
     }
 
     /// Whether nothing has happened since the prices were last compared with the budgets of the jobs that are held.

@@ -5,6 +5,7 @@
 use crate::engine::Engine;
 use crate::ids::ClassId;
 use crate::reason::Reason;
+use crate::rules::settings;
 use crate::stages::{
     admit, backfill, consolidate, deadline, drain, grow, preempt, provision, scale, settle, start, start_target,
 };
@@ -47,9 +48,11 @@ pub(crate) fn pass(engine: &mut Engine) -> PlanReport {
         // Who has to leave what it needs to another takes nothing, and may have to when others got it.
         let left = left || !engine.state.allowances().is_empty();
         let after = (engine.state.capacity_epoch, engine.state.counters.next_seq);
-        // For whom places are kept may have come to borrow when others got something: who owns goes before that one then.
+        // For whom places are kept may have come to borrow when others got something: who owns goes before that one then. Tiers may have come to be below
+        // their `minShare`, or not any more: then others go before it as well.
+        let shares = settings::has_min_shares(&engine.state);
         let mut pools = engine.state.reservations().keys();
-        let outranked = pools.any(|pool| engine.state.has_quotas(*pool));
+        let outranked = pools.any(|pool| shares || engine.state.has_quotas(*pool));
         // What was given out may break what was promised to a job behind.
         let promised = engine.state.index.keeps_anything() || left || outranked;
         if after.0 == before.0 && !(promised && after.1 != before.1) && !rejected {

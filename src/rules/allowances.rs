@@ -7,8 +7,8 @@
 //! not       all others: they wait for the holder
 //! ```
 //!
-//! Who goes before: in one queue by tier, priority with ageing and arrival; elsewhere who owns, below where the queues meet, what the holder
-//! would borrow, then the higher tier. Shares never say so: what is kept stays with its holder.
+//! Who goes before: in one queue by tier, one below its `minShare` first, priority with ageing and arrival; elsewhere who owns, below where the queues
+//! meet, what the holder would borrow, then by tier in the same way. Shares never say so: what is kept stays with its holder.
 //!
 //! Never: keeps anything, or gives it up.
 
@@ -24,7 +24,7 @@ use crate::state::jobs::Job;
 use crate::units::{MilliGpu, Rate, Timestamp};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use core::cmp::Reverse;
+use core::cmp::{Ordering, Reverse};
 
 /// A waiting job in a pool.
 #[derive(Clone, Copy)]
@@ -264,7 +264,7 @@ fn holds_above(state: &State, asker: &Asker, of: Allowance) -> bool {
 pub(crate) fn goes_before(state: &State, job: JobId, kept: &AllowanceReservation, pool: PoolId) -> bool {
     let (mine, theirs) = (&state.jobs[job], &state.jobs[kept.job]);
     let (Some(at), Some(other)) = (quota::quota_of(state, mine), quota::quota_of(state, theirs)) else { return false };
-    let tier = |row: &Job| settings::priority(state, row.tier);
+    let tier = |row: &Job| order::turn_of_tier(state, row.tier);
     if at == other {
         let key = |row: &Job| (Reverse(tier(row)), in_queue(state, row.id));
         return key(mine) < key(theirs);
@@ -274,25 +274,28 @@ pub(crate) fn goes_before(state: &State, job: JobId, kept: &AllowanceReservation
     (ours, tier(mine)) > (owns_below(state, (other, theirs.class), kept.pool, meet, &kept.runs), tier(theirs))
 }
 
-/// Whether a job would be within what its queue owns, where the holder of a reservation would borrow once the runs have ended that it waits for,
-/// below the node of the quota tree where their queues meet.
-pub(crate) fn owns_before(state: &State, job: JobId, holder: JobId, pool: PoolId) -> bool {
+/// Who of two goes first by quota: `Less`, one that asks in a pool, if it would be within what its queue owns, and the holder of the reservation of a pool
+/// would borrow once the runs have ended that it waits for; `Greater`, the holder, if it is the other way round. Both are compared below the node of the
+/// quota tree where their queues meet, and as a whole where they meet nowhere. In one queue, and without quotas, neither goes first.
+pub(crate) fn by_ownership(state: &State, job: JobId, asks: PoolId, holder: JobId, pool: PoolId) -> Ordering {
     let (mine, theirs) = (&state.jobs[job], &state.jobs[holder]);
-    let (Some(at), Some(other)) = (quota::quota_of(state, mine), quota::quota_of(state, theirs)) else { return false };
-    let meet = state.lineage(at).find(|node| state.quota.is_below(other, *node)).filter(|_| at != other);
+    let (Some(at), Some(other)) = (quota::quota_of(state, mine), quota::quota_of(state, theirs)) else {
+        return Ordering::Equal;
+    };
+    if at == other || !(state.has_quotas(asks) || state.has_quotas(pool)) {
+        return Ordering::Equal;
+    }
+    let meet = state.lineage(at).find(|node| asks == pool && state.quota.is_below(other, *node));
     // What is promised to others of its queue is as good as in use.
-    let asked = quota::share(state, mine.class, pool);
+    let asked = quota::share(state, mine.class, asks);
     let with = |node: QuotaId| {
-        state.quota.usage_with(at, pool, asked, node) + quota::kept_under(state, node, pool, mine.class)
+        state.quota.usage_with(at, asks, asked, node) + quota::kept_under(state, node, asks, mine.class)
     };
-    let owns = |meet: &QuotaId| {
-        let mut way = state.lineage(at).take_while(|node| node != meet);
-        way.all(|node| state.within_own(node, pool, with(node)))
-            && quota::is_within_named(state, at, pool, mine.class, asked)
-            && owns_below(state, (at, mine.class), pool, *meet, &[])
-    };
-    let Some(meet) = meet.filter(owns) else { return false };
-    !owns_below(state, (other, theirs.class), pool, meet, &waited_for(state, holder, pool))
+    let mut way = state.lineage(at).take_while(|node| Some(*node) != meet);
+    let owns = way.all(|node| state.within_own(node, asks, with(node)))
+        && quota::is_within_named(state, at, asks, mine.class, asked)
+        && owns_up_to(state, (at, mine.class), asks, meet, &[]);
+    owns_up_to(state, (other, theirs.class), pool, meet, &waited_for(state, holder, pool)).cmp(&owns)
 }
 
 /// The runs that the holder of a reservation waits for.
@@ -301,13 +304,13 @@ fn waited_for(state: &State, holder: JobId, pool: PoolId) -> Vec<JobId> {
     kept.map_or_else(Vec::new, |kept| forecast::holders(state, &kept.nodes).into_iter().collect())
 }
 
-/// At which nodes above it the holder of a reservation would borrow, the lowest first: with these who goes before it changes.
+/// At which nodes above it the holder of a reservation would borrow, the lowest first, and whether it would anywhere: with these who goes before it changes.
 pub(crate) fn holder_borrows(state: &State, holder: JobId, pool: PoolId) -> Vec<bool> {
     let row = &state.jobs[holder];
     let Some(quota) = quota::quota_of(state, row) else { return Vec::new() };
     let gone = waited_for(state, holder, pool);
-    let below = |meet: QuotaId| !owns_below(state, (quota, row.class), pool, meet, &gone);
-    state.lineage(quota).map(below).collect()
+    let below = |meet: Option<QuotaId>| !owns_up_to(state, (quota, row.class), pool, meet, &gone);
+    state.lineage(quota).map(Some).chain([None]).map(below).collect()
 }
 
 /// A job that an allowance may be kept for.
@@ -338,7 +341,7 @@ pub(crate) fn first_of(state: &State, of: Allowance, jobs: &[(JobId, PoolId)]) -
 }
 
 fn first_below<'a>(state: &State, node: QuotaId, contenders: Vec<Contender<'a>>) -> Option<Contender<'a>> {
-    let tier = |one: &Contender<'_>| Reverse(settings::priority(state, state.jobs[one.job].tier));
+    let tier = |one: &Contender<'_>| Reverse(order::turn_of_tier(state, state.jobs[one.job].tier));
     let mut sides: BTreeMap<Option<QuotaId>, Vec<Contender<'a>>> = BTreeMap::new();
     for one in contenders {
         let side = state.lineage(one.quota).find(|at| state.quota.parent(*at) == Some(node));
@@ -367,6 +370,19 @@ fn owns_below(state: &State, of: (QuotaId, ClassId), pool: PoolId, meet: QuotaId
     let own = without.own_jobs_with(quota, asked).is_none_or(|with| with <= state.quota.named(quota, pool));
     let mut way = state.lineage(quota).take_while(|at| *at != meet);
     (own || !state.has_quotas(pool)) && way.all(|at| state.within_own(at, pool, without.with_more(quota, asked, at)))
+}
+
+/// The same up to a node, or with all above it: then it is not within what it owns either where no quota is named for its queue.
+fn owns_up_to(state: &State, of: (QuotaId, ClassId), pool: PoolId, meet: Option<QuotaId>, gone: &[JobId]) -> bool {
+    if let Some(meet) = meet {
+        return owns_below(state, of, pool, meet, gone);
+    }
+    let (quota, class) = of;
+    let (asked, without) = (quota::share(state, class, pool), UsedWithout::of(state, pool, gone));
+    let own = without.own_jobs_with(quota, asked).is_none_or(|with| with <= state.quota.named(quota, pool));
+    let mut way = state.lineage(quota);
+    own && way.all(|at| state.within_own(at, pool, without.with_more(quota, asked, at)))
+        && !quota::is_unowned(state, quota, pool)
 }
 
 /// What is in use of the quotas of a pool with some runs gone.

@@ -350,13 +350,16 @@ fn behind(state: &State, head: &Head) -> Option<Head> {
     Some(Head { place: place(state, key.job), key: *key, ..*head })
 }
 
-/// The heads of all queues of waiting jobs, by tier, priority and arrival. Of a line only the next one is compared.
+/// The heads of all queues of waiting jobs: those of queues that have anything left of what they own, then by tier, priority and arrival. Of a line
+/// only the next one is compared.
 pub(crate) struct StrictHeads {
     next: BinaryHeap<Reverse<(Rank, Head)>>,
+    /// Elsewhere nobody borrows.
+    with_quotas: BTreeSet<PoolId>,
 }
 
-/// A tier's priority, the highest first, and the place in it.
-type Rank = (Reverse<i32>, OrderKey);
+/// Whether its queue has nothing left of its own, where its tier stands, the greatest first, and the place in it.
+type Rank = (bool, Reverse<(bool, i32)>, OrderKey);
 
 impl StrictHeads {
     /// `of`: whether anything may be for a line at all, given a class of it.
@@ -365,7 +368,12 @@ impl StrictHeads {
         let lines = firsts.filter(|(_, first)| of(*first));
         let most = |first| if ranks_otherwise(state, first) { usize::MAX } else { 1 };
         let heads = lines.flat_map(|(line, first)| line.heads().take(most(first)));
-        StrictHeads { next: heads.map(|head| Self::ranked(state, head_of(state, head))).collect() }
+        let pools = (0..state.declared_pools()).map(|at| PoolId(at as u16));
+        let with_quotas = pools.filter(|pool| state.has_quotas(*pool)).collect();
+        let mut strict = StrictHeads { next: BinaryHeap::new(), with_quotas };
+        let ranked: Vec<_> = heads.map(|head| strict.ranked(state, head_of(state, head))).collect();
+        strict.next.extend(ranked);
+        strict
     }
 
     /// The next one. Nobody has joined or left a queue in between.
@@ -374,7 +382,8 @@ impl StrictHeads {
         if !ranks_otherwise(state, head.class) {
             let line = state.index.lines.of(head.class);
             let behind = line.and_then(|line| line.behind(head.key, head.class));
-            self.next.extend(behind.map(|behind| Self::ranked(state, head_of(state, behind))));
+            let behind = behind.map(|behind| self.ranked(state, head_of(state, behind)));
+            self.next.extend(behind);
         }
         Some(head)
     }
@@ -385,8 +394,12 @@ impl StrictHeads {
         next.is_some_and(|Reverse(next)| other.is_none_or(|Reverse(other)| next < other))
     }
 
-    fn ranked(state: &State, head: Head) -> Reverse<(Rank, Head)> {
-        Reverse((reservations::strictly(state, head.key.job), head))
+    fn ranked(&self, state: &State, head: Head) -> Reverse<(Rank, Head)> {
+        let first = settings::pools(state, head.class).next();
+        let quotas = first.is_some_and(|pool| self.with_quotas.contains(&pool));
+        let spent = quotas && reservations::has_spent_its_own(state, head.key.job);
+        let (standing, place) = reservations::strictly(state, head.key.job);
+        Reverse(((spent, standing, place), head))
     }
 }
 
@@ -411,9 +424,33 @@ fn lags(state: &State, group: Group, tournament: &Tournament) -> bool {
     let (Some(tier), Some(head)) = (group.min_share, tournament.first()) else {
         return false;
     };
-    let part = settings::tier(state, tier).map_or(0, |t| t.min_share);
-    let all = u128::from((state.index.used_by_all() + ask(state, &head).1).0);
-    u128::from(state.index.used_by_tier(tier).0) * 1000 < all * u128::from(part)
+    is_below_share(state, tier, ask(state, &head).1)
+}
+
+/// Whether a tier has less than its `minShare` of all GPUs in use, those counted that are asked.
+fn is_below_share(state: &State, tier: TierId, asked: MilliGpu) -> bool {
+    let part = settings::tier(state, tier).map(|t| t.min_share).filter(|part| *part > 0);
+    part.is_some_and(|part| {
+        let all = u128::from((state.index.used_by_all() + asked).0);
+        u128::from(state.index.used_by_tier(tier).0) * 1000 < all * u128::from(part)
+    })
+}
+
+/// Where a tier stands among others when it is told for whom something is kept: one below its `minShare` above all that are not, then by priority. The
+/// greatest goes first.
+///
+/// What its next job asks is not counted, only that a tier which has nothing is below. Where each job's ask counted, a large one could stand above another
+/// tier, and a small one before it in its own tier below that: a circle. Whoever is below so goes before in the order of service too.
+pub(crate) fn turn_of_tier(state: &State, tier: TierId) -> (bool, i32) {
+    let has_nothing = state.index.used_by_tier(tier) == MilliGpu(0);
+    (is_below_share(state, tier, MilliGpu(u64::from(has_nothing))), settings::priority(state, tier))
+}
+
+/// The tiers that are below their `minShare`.
+pub(crate) fn lagging(state: &State) -> Vec<TierId> {
+    let tiers = state.policy.as_deref().map_or(0, |policy| policy.tiers.len());
+    let tiers = (0..tiers).map(|at| TierId(at as u16));
+    tiers.filter(|tier| turn_of_tier(state, *tier).0).collect()
 }
 
 /// The node of the quota tree that the queue of a class is at. Classes whose queue the policy does not know share a node of their own.

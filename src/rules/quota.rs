@@ -107,9 +107,22 @@ pub(crate) fn is_within_named(state: &State, quota: QuotaId, pool: PoolId, class
 pub(crate) fn borrows(state: &State, class: ClassId, pool: PoolId) -> bool {
     let rule = state.queues[state.classes[class].shape.queue].rule.as_ref();
     let Some(quota) = rule.map(|r| r.quota) else { return false };
-    let root = core::iter::successors(Some(quota), |at| state.quota.parent(*at)).last();
-    let free = root.is_some_and(|root| state.quota.subtree(root, pool).is_none());
-    (free && state.has_quotas(pool)) || !is_own(state, class, pool, share(state, class, pool))
+    is_unowned(state, quota, pool) || !is_own(state, class, pool, share(state, class, pool))
+}
+
+/// Whether no quota is named for a queue where its pool has quotas.
+pub(crate) fn is_unowned(state: &State, quota: QuotaId, pool: PoolId) -> bool {
+    let root = state.lineage(quota).last();
+    root.is_some_and(|root| state.quota.subtree(root, pool).is_none()) && state.has_quotas(pool)
+}
+
+/// Whether a queue has anything left of what it and all above it own, beside all that is promised there: the same for each of its jobs, however much
+/// it asks.
+pub(crate) fn has_own_left(state: &State, quota: QuotaId, pool: PoolId) -> bool {
+    let promised = |at: QuotaId| below(state, at, state.index.kept_quota.all(pool));
+    let with = |at: QuotaId| state.quota.usage_with(quota, pool, MilliGpu(1), at) + promised(at);
+    let mut way = state.lineage(quota).filter(|at| state.quota.parent(*at).is_some());
+    way.all(|at| state.within_own(at, pool, with(at))) && !is_unowned(state, quota, pool)
 }
 
 /// What is kept in a pool for the jobs of other classes below a node of the tree: as good as in use there.

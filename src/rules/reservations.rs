@@ -17,22 +17,24 @@ use crate::state::{Held, State, Urgency};
 use crate::units::{MilliGpu, Span, Timestamp};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use core::cmp::Reverse;
+use core::cmp::{Ordering, Reverse};
 
 /// Whether a node takes a job as far as reservations ahead go: it is not kept, or not from this job, or what frees there was promised to the
 /// job, or it will be gone in time.
 pub(crate) fn lets_in(state: &State, node: &Node, job: JobId) -> bool {
-    lets_in_one(state, node, job, || outranks_in(state, job, node.pool))
+    lets_in_one(state, node, job, || may_have_kept(state, job, node.pool))
 }
 
-/// The same for one of whom that is known: whether it outranks the holder of the reservation of its pool, which takes long to find out.
-pub(crate) fn lets_in_one(state: &State, node: &Node, job: JobId, outranks: impl Fn() -> bool) -> bool {
+/// The same for one of whom that is known: whether it may have what is kept in the pool of the node, which takes long to find out.
+pub(crate) fn lets_in_one(state: &State, node: &Node, job: JobId, may_have_kept: impl Fn() -> bool) -> bool {
     if state.reservations.is_empty() || node.reserved.iter().any(|(owner, _)| *owner == job) {
         return true;
     }
     // A node of one pool may be given back for a purchase in another.
     let here = state.reservations.iter().filter(|(_, a)| a.nodes.binary_search(&node.id).is_ok());
-    let is_for = |pool: PoolId, holder| is_for(state, holder, job) || (pool == node.pool && outranks());
+    let is_for = |pool: PoolId, holder| {
+        if pool == node.pool { may_have_kept() } else { is_for(state, holder, pool, job, node.pool) }
+    };
     let from_it = here.filter(|(pool, a)| !is_for(**pool, a.job));
     let mut from_it = from_it.map(|(_, a)| a).peekable();
     if from_it.peek().is_none() {
@@ -50,38 +52,45 @@ pub(crate) fn kept_beside(state: &State, job: JobId) -> impl Iterator<Item = Job
     nodes.flat_map(|node| &node.reserved).map(|kept| kept.0).filter(move |kept| *kept != job)
 }
 
-/// Whether who has the reservation of a pool gives it up for another. What others are stopped for changes hands in preempt, by rank.
-pub(crate) fn gives_way(state: &State, holder: JobId, to: JobId) -> bool {
-    state.jobs[holder].kept.is_none() && before(state, to, holder)
+/// Whether who has the reservation of a pool gives way to another that asks in a pool. What others are stopped for changes hands in preempt, by rank.
+pub(crate) fn gives_way(state: &State, holder: JobId, pool: PoolId, to: JobId, asks: PoolId) -> bool {
+    state.jobs[holder].kept.is_none() && passes(state, to, asks, holder, pool)
 }
 
-/// Whether what is kept for a job is not kept from another, that goes before it or may pass it by. In a queue whose shortest goes first its like may,
-/// until it has waited as many times as long as it is expected to take as the order asks of it: who comes until then and takes no time goes before it too.
-pub(crate) fn lets_by(state: &State, holder: JobId, by: JobId) -> bool {
-    gives_way(state, holder, by) || may_be_passed(state, holder, by)
+/// Whether a job that asks in a pool goes before the holder of the reservation of a pool, as in the order of service: who is within what its queue owns
+/// before who would borrow, whatever their tiers, then as [`before`] says. An owner that is behind by tier goes before a borrower only where it may take
+/// from that one what it is given, and so does not wait for it.
+///
+/// Of two jobs never each goes before the other: who owns as the one that asks does so as the holder too, with the runs gone that it waits for.
+pub(crate) fn passes(state: &State, by: JobId, asks: PoolId, holder: JobId, pool: PoolId) -> bool {
+    let first = before(state, by, holder);
+    let theirs = &state.jobs[holder];
+    let reclaims = || {
+        asks == pool
+            && state.has_quotas(pool)
+            && theirs.kept.is_none()
+            && Taker::of(state, by, pool).is_some_and(|taker| rank::may_reclaim(state, &taker, theirs.tier))
+    };
+    (first || reclaims())
+        && match allowances::by_ownership(state, by, asks, holder, pool) {
+            Ordering::Less => true,
+            Ordering::Equal => first,
+            Ordering::Greater => false,
+        }
 }
 
-/// Whether what is kept for a job is there for another as well. Jobs of a class ask the same, and take what is kept for one of them in their order: who
-/// goes first in it would else wait for what nobody uses.
-fn is_for(state: &State, holder: JobId, by: JobId) -> bool {
-    state.jobs[holder].class == state.jobs[by].class || lets_by(state, holder, by)
+/// Whether what is kept in a pool for a job is there for another as well, that asks in a pool. Jobs of a class ask the same, and take what is kept for one
+/// of them in their order: who goes first in it would else wait for what nobody uses. In a queue whose shortest goes first its like may pass the holder,
+/// until that has waited as many times as long as it is expected to take as the order asks of it: who comes until then and takes no time goes before it too.
+fn is_for(state: &State, holder: JobId, pool: PoolId, by: JobId, asks: PoolId) -> bool {
+    state.jobs[holder].class == state.jobs[by].class
+        || gives_way(state, holder, pool, by, asks)
+        || may_be_passed(state, holder, by)
 }
 
-/// Whether a job outranks the holder of the reservation of a pool, if there is one that is kept from it.
-pub(crate) fn outranks_in(state: &State, by: JobId, pool: PoolId) -> bool {
-    let kept = state.reservations.get(&pool).filter(|kept| !is_for(state, kept.job, by));
-    kept.is_some_and(|kept| outranks(state, by, kept.job, pool))
-}
-
-/// Whether a job would be within what its queue owns, where the holder of a reservation would borrow: it may take from that one what it is given, and so
-/// does not wait for it. What others are stopped for changes hands in preempt.
-pub(crate) fn outranks(state: &State, by: JobId, holder: JobId, pool: PoolId) -> bool {
-    let theirs = state.jobs[holder].tier;
-    let reclaims = || Taker::of(state, by, pool).is_some_and(|taker| rank::may_reclaim(state, &taker, theirs));
-    state.has_quotas(pool)
-        && state.jobs[holder].kept.is_none()
-        && reclaims()
-        && allowances::owns_before(state, by, holder, pool)
+/// Whether a job that asks in a pool may have what is kept there. `false`: nothing is.
+pub(crate) fn may_have_kept(state: &State, by: JobId, pool: PoolId) -> bool {
+    state.reservations.get(&pool).is_some_and(|kept| is_for(state, kept.job, pool, by, pool))
 }
 
 /// Whether a job of the same queue, tier and priority may still pass one by for which something is kept, and was not taken from others.
@@ -258,9 +267,7 @@ pub fn kept_from(state: &State, asker: Option<(JobId, PoolId)>) -> impl Iterator
 /// The reservations of room that are kept from one who asks in a pool, by pool.
 fn rooms_kept_from(state: &State, asker: Option<(JobId, PoolId)>) -> impl Iterator<Item = (&PoolId, &Reservation)> {
     let reservations = state.reservations.iter().filter(|(_, a)| !a.room.is_empty());
-    let is_for = move |pool: PoolId, holder| {
-        asker.is_some_and(|(by, asks)| is_for(state, holder, by) || (asks == pool && outranks(state, by, holder, pool)))
-    };
+    let is_for = move |pool: PoolId, holder| asker.is_some_and(|(by, asks)| is_for(state, holder, pool, by, asks));
     reservations.filter(move |(pool, a)| !is_for(**pool, a.job))
 }
 
@@ -303,26 +310,44 @@ pub(crate) fn reason(state: &State, job: JobId) -> Option<Reason> {
     }
 }
 
-/// Whether a job comes before another whatever the shares of their queues: by tier, priority, arrival and, where the queue goes by it, what is
-/// expected of it. This changes only as work ends, so that who was kept out stays out until something is given back.
+/// Whether a job comes before another whatever the shares of their queues, and whatever they own: by tier, one below its `minShare` first, priority,
+/// arrival and, where the queue goes by it, what is expected of it. This changes only as work is given places or ends.
 pub(crate) fn before(state: &State, one: JobId, other: JobId) -> bool {
-    // A deadline that comes to count later must not move what is kept.
-    let calmly = |job| {
-        let (tier, key) = strictly(state, job);
-        (tier, OrderKey { start_by: Timestamp::NEVER, ..key })
-    };
-    calmly(one) < calmly(other)
+    calmly(state, one) < calmly(state, other)
 }
 
-/// The key of the order in which jobs are tried: the least goes first.
-pub(crate) fn strictly(state: &State, job: JobId) -> (Reverse<i32>, OrderKey) {
-    (Reverse(settings::priority(state, state.jobs[job].tier)), order::place_with(state, job, None))
+/// The key of the order in which jobs are tried, whatever their queues own: the least goes first.
+pub(crate) fn strictly(state: &State, job: JobId) -> (Reverse<(bool, i32)>, OrderKey) {
+    (Reverse(order::turn_of_tier(state, state.jobs[job].tier)), order::place_with(state, job, None))
+}
+
+/// The same without deadlines: one that comes to count later must not move what is kept.
+fn calmly(state: &State, job: JobId) -> (Reverse<(bool, i32)>, OrderKey) {
+    let (standing, key) = strictly(state, job);
+    (standing, OrderKey { start_by: Timestamp::NEVER, ..key })
+}
+
+/// Whether nothing is left of what the queue of a job owns in the first of its pools. It is the same for all jobs of a queue there, so that a large one,
+/// which would borrow, is kept for before the small ones behind it, which would not.
+pub(crate) fn has_spent_its_own(state: &State, job: JobId) -> bool {
+    let row = &state.jobs[job];
+    let (pool, quota) = (settings::pools(state, row.class).next(), quota::quota_of(state, row));
+    pool.zip(quota).is_some_and(|(pool, quota)| !quota::has_own_left(state, quota, pool))
+}
+
+/// Whether a reservation is one job's before it is another's. One key for each job, so that no circle exists, of two jobs or of more: [`passes`] compares
+/// two by two, and has them. A large job of a queue goes before a small one behind it, that as an owner before a borrower of a higher tier, and this one
+/// before the large one, which would borrow too.
+pub(crate) fn comes_first(state: &State, one: JobId, other: JobId) -> bool {
+    let key = |job| (has_spent_its_own(state, job), calmly(state, job));
+    key(one) < key(other)
 }
 
 /// Whether a job may have the reservation of a pool, which another may have now.
 pub(crate) fn may_claim(state: &State, job: JobId, pool: PoolId, holder: Option<JobId>) -> bool {
     let class = state.jobs[job].class;
-    let taken = holder.is_some_and(|holder| !gives_way(state, holder, job));
+    let gives_way = |holder| gives_way(state, holder, pool, job, pool) && comes_first(state, job, holder);
+    let taken = holder.is_some_and(|holder| !gives_way(holder));
     if taken || !may_reserve(state, job, pool) {
         return false;
     }

@@ -22,6 +22,11 @@ pub(crate) fn priority(state: &State, id: TierId) -> i32 {
     tier(state, id).map_or(0, |t| t.priority)
 }
 
+/// Whether any tier has a `minShare`.
+pub(crate) fn has_min_shares(state: &State) -> bool {
+    state.policy.as_deref().is_some_and(|policy| policy.tiers.iter().any(|tier| tier.min_share > 0))
+}
+
 /// What the tier of a shape buys.
 pub(crate) fn buys(state: &State, shape: &Shape) -> Buys {
     tier(state, shape.tier).map_or(Buys::Nothing, |t| t.buys)

@@ -228,6 +228,8 @@ stories! {
     mig_layout_is_kept
     mig_smallest_slice
     min_share_borrows_behind_owners
+    min_share_gang_is_kept_quota
+    min_share_gang_is_kept_room
     min_share_goes_first
     min_share_is_left_alone
     money_is_kept_where_one_gpu_has_quota
@@ -263,6 +265,8 @@ stories! {
     owner_before_sibling_and_cousin
     owner_counts_what_is_promised_to_its_queue
     owner_does_not_wait_for_what_a_borrower_is_kept
+    owner_gang_is_kept_for_before_gangs_that_borrow
+    owner_gang_is_not_passed_by_short_borrowers
     owner_goes_when_a_gang_comes_to_borrow
     owner_takes_room_that_borrowers_hold
     owner_too_large_starts_no_borrower_in_vain

@@ -67,8 +67,8 @@ struct Ask<'a> {
     spans: bool,
     /// It does not take a part of an empty large node.
     spares: bool,
-    /// It outranks the holder of the reservation of its pool.
-    outranks: bool,
+    /// It may have what is kept in its pool for another.
+    may_have_kept: bool,
     /// What it leaves is judged by the work of late, CPU and memory counted. `None`: by its GPUs alone.
     live: Option<&'a LiveMix>,
 }
@@ -94,7 +94,7 @@ impl Ask<'_> {
             service: shape.service,
             spans,
             spares: false,
-            outranks: reservations::outranks_in(state, job, pool),
+            may_have_kept: reservations::may_have_kept(state, job, pool),
             live: None,
         }
     }

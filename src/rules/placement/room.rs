@@ -19,7 +19,7 @@ pub(super) fn takes(state: &State, node: &Node, ask: &Ask<'_>) -> bool {
     let mut owners = node.reserved.iter().map(|(owner, _)| class(*owner));
     let reserved = !node.reserved.is_empty() && !owners.any(|owner| owner == class(ask.job));
     let room = node.cpu_left() >= ask.each.cpu && node.mem_left() >= ask.each.mem;
-    !reserved && room && reservations::lets_in_one(state, node, ask.job, || ask.outranks)
+    !reserved && room && reservations::lets_in_one(state, node, ask.job, || ask.may_have_kept)
 }
 
 /// GPUs with nothing on them that are not partitioned, as a mask.

@@ -433,9 +433,7 @@ struct Passed {
 
 /// The others for whom any of these places is kept, as a job stands before it holds anything.
 fn passed(state: &State, job: JobId, pool: PoolId, places: &[WorkerPlace]) -> Vec<Passed> {
-    let goes_first = |of: PoolId, holder| {
-        reservations::before(state, job, holder) || (of == pool && reservations::outranks(state, job, holder, pool))
-    };
+    let goes_first = |of: PoolId, holder| reservations::passes(state, job, pool, holder, of);
     let on = |kept: &Reservation| places.iter().any(|p| kept.nodes.binary_search(&p.node).is_ok());
     let kept = state.reservations.iter().filter(|(_, kept)| kept.job != job && on(kept));
     kept.map(|(of, kept)| Passed { from: kept.from, pool: *of, holder: kept.job, first: goes_first(*of, kept.job) })

@@ -10,8 +10,8 @@
 //!
 //! Source: EASY backfilling (Lifka 1995). One reservation a pool.
 //!
-//! Never: keeps out a job that comes before the gang in tier, priority and arrival; never stops what ran there before; never keeps
-//! anything for a gang whose quota is in use.
+//! Never: keeps out a job that goes before the gang in the order of service: who owns what it asks where the gang would borrow, then by tier, one below
+//! its `minShare` first, priority and arrival; never stops what ran there before; never keeps anything for a gang whose quota is in use.
 
 mod allowances;
 
@@ -25,7 +25,7 @@ use crate::rules::forecast::{expected, goes_without, holders, once_given_back, s
 use crate::rules::launch::LaunchOption;
 use crate::rules::order::{Head, StrictHeads};
 use crate::rules::rank::{Borrows, Ranks, Taker};
-use crate::rules::reservations::{Room, gives_way, holds_gang, is_large, may_reserve, nodes_differ};
+use crate::rules::reservations::{Room, comes_first, holds_gang, is_large, may_reserve, nodes_differ};
 use crate::rules::{demand, protection, quota, settings, supply};
 use crate::state::State;
 use crate::state::allowances::Allowance;
@@ -275,9 +275,10 @@ fn good(engine: &mut Engine, pool: PoolId, reservation: &Reservation) -> bool {
 
 /// Whether what all pools have kept is for jobs before a head, and so before all that come after it in the strict order.
 fn nobody_gives_way(state: &State, kept: &BTreeMap<PoolId, JobId>, head: &Head) -> bool {
+    let stays = |holder: JobId| state.jobs[holder].kept.is_some() || !comes_first(state, head.key.job, holder);
     head.key.start_by == Timestamp::NEVER
         && kept.len() == state.declared_pools()
-        && kept.values().all(|holder| !gives_way(state, *holder, head.key.job))
+        && kept.values().all(|holder| stays(*holder))
 }
 
 /// Whether the jobs of a class, or of others in its line, are large in any pool: those of a line differ in the pools that fit them.

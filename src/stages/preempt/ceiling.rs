@@ -77,10 +77,8 @@ pub(super) fn make_room(trial: &mut Trial<'_>, taker: &Taker) -> Option<Found> {
         return None;
     }
     let kept = state.reservations().get(&pool).map(|kept| kept.job);
-    let passes = |holder: JobId| {
-        reservations::gives_way(state, holder, taker.job) || reservations::outranks(state, taker.job, holder, pool)
-    };
-    let stays = |holder: &JobId| *holder != taker.job && !passes(*holder);
+    let stays =
+        |holder: &JobId| *holder != taker.job && !reservations::gives_way(state, *holder, pool, taker.job, pool);
     let Some(holder) = kept.filter(stays) else { return find(trial, taker) };
     if !trial.held.get(&holder).is_some_and(|held| held.promised) {
         return None;

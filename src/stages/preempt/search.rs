@@ -145,7 +145,7 @@ fn is_best(trial: &Trial<'_>, taker: &Taker, way: &Way) -> bool {
 /// Whether it depends on the order what may be taken. Where it does, orders that time does not change say whether anything is found, so that
 /// what was in vain is so until something happens.
 fn is_bounded(state: &State, taker: &Taker) -> bool {
-    let shares = state.policy().is_some_and(|policy| policy.tiers.iter().any(|tier| tier.min_share > 0));
+    let shares = settings::has_min_shares(state);
     shares || state.has_quotas(taker.pool)
 }
 

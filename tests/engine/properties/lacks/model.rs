@@ -410,20 +410,61 @@ impl Model {
     /// Whether a head goes before one that something is kept for, which has it when the runs are gone that it waits for.
     fn goes_before(&self, head: &Head, kept: &SetAside) -> bool {
         let holder = &kept.holder;
-        let tier = |head: &Head| self.tiers[head.tier].priority;
-        let in_turn = |head: &Head| (tier(head), head.priority, core::cmp::Reverse((head.arrival, head.id)));
         if head.quota == holder.quota {
-            return in_turn(head) > in_turn(holder);
+            return self.turn(head) > self.turn(holder);
         }
+        let meet = self.meet(head, holder);
+        let mine = self.is_within(head, meet, self.used(&self.nothing_gone()));
+        let theirs = self.is_within(holder, meet, self.used(&self.without(kept, &self.nothing_gone())));
+        let tier = |head: &Head| (self.lags(head.tier), self.tiers[head.tier].priority);
+        (mine, tier(head)) > (theirs, tier(holder))
+    }
+
+    /// Whether a head goes before one that places or room are kept for: it does not borrow where that one owns, once the runs are gone that are in its way,
+    /// and its turn is before.
+    fn passes(&self, head: &Head, holder: &Head, reserved: &Reserved) -> bool {
+        let in_turn = self.turn(head) > self.turn(holder);
+        if head.quota == holder.quota {
+            return in_turn;
+        }
+        if !in_turn {
+            return false;
+        }
+        let leaves = |run: &Run| run.workers.iter().any(|(node, _)| reserved.nodes.contains(node));
+        let gone: Gone = self.runs.iter().map(|run| if leaves(run) { run.whole() } else { 0 }).collect();
+        let mut used = self.used(&self.nothing_gone());
+        for (_, at, share) in self.kept.iter().filter(|(id, _, _)| *id != head.id) {
+            used[*at] += share;
+        }
+        let meet = self.meet(head, holder);
+        self.is_within(head, meet, used) || !self.is_within(holder, meet, self.used(&gone))
+    }
+
+    /// Whose turn is before: who is of a tier that is below its `minShare`, then by tier, priority and arrival. The greatest goes first.
+    fn turn(&self, head: &Head) -> (bool, i32, i32, core::cmp::Reverse<(u64, JobId)>) {
+        let last = core::cmp::Reverse((head.arrival, head.id));
+        (self.lags(head.tier), self.tiers[head.tier].priority, head.priority, last)
+    }
+
+    /// Whether a tier has less than its `minShare` of all that is held, or nothing of it.
+    fn lags(&self, tier: usize) -> bool {
+        let of = |all: bool| self.runs.iter().filter(|run| all || run.tier == tier).map(|run| run.held(0)).sum::<u64>();
+        let least = self.tiers[tier].min_share;
+        least > 0 && (of(false) == 0 || of(false) * 1000 < of(true) * least)
+    }
+
+    /// How many nodes of the tree two queues have in common, from the root down.
+    fn meet(&self, head: &Head, holder: &Head) -> usize {
         let ways = (self.lineage(head.quota), self.lineage(holder.quota));
-        let meet = ways.0.iter().zip(&ways.1).take_while(|(one, other)| one == other).count();
-        let within = |head: &Head, way: &[usize], gone: &Gone| {
-            let mut used = self.used(gone);
-            used[head.quota] += head.asked();
-            way[meet..].iter().all(|at| owns(&self.tree, *at).is_none_or(|own| uses(&self.tree, &used, *at) <= own))
-        };
-        let gone = self.without(kept, &self.nothing_gone());
-        (within(head, &ways.0, &self.nothing_gone()), tier(head)) > (within(holder, &ways.1, &gone), tier(holder))
+        ways.0.iter().zip(&ways.1).take_while(|(one, other)| one == other).count()
+    }
+
+    /// Whether a head would be within what its queue and all above it own, below so many nodes from the root, beside what is used by node.
+    fn is_within(&self, head: &Head, below: usize, mut used: Vec<u64>) -> bool {
+        used[head.quota] += head.asked();
+        let has_quotas = self.tree.iter().any(|node| node.limit.is_some());
+        let within = |at: usize| owns(&self.tree, at).map_or(!has_quotas, |own| uses(&self.tree, &used, at) <= own);
+        self.lineage(head.quota)[below..].iter().all(|at| within(*at))
     }
 
     /// What is gone, and the runs that a holder waits for, by whatever is kept for it.
@@ -482,8 +523,14 @@ impl Model {
         };
         let mine = owns(head);
         let stays = |id: JobId| id != head.id && !self.before(head, mine, id, &of);
+        // What was taken for somebody goes by rank alone.
+        let passes = |reserved: &Reserved| {
+            let holder = self.heads.iter().find(|h| h.id == reserved.job);
+            let holder = holder.filter(|h| self.kept.iter().all(|(id, _, _)| *id != h.id));
+            holder.map_or(!stays(reserved.job), |h| mine >= owns(h) && self.passes(head, h, reserved))
+        };
         model.kept.retain(|(id, _, _)| stays(*id));
-        model.reserved.retain(|reserved| stays(reserved.job));
+        model.reserved.retain(|reserved| reserved.job != head.id && !passes(reserved));
         for node in &mut model.nodes {
             node.kept_for.retain(|id| stays(*id));
         }
