@@ -32,11 +32,11 @@ fn crowds_hold() {
 /// its booking to a drained pool, runs that were stopped again and again for a purchase that stock refuses or moved again and again onto a floor, a rebuilt world in which a run whose workers were all over never ended, and work that was done
 /// again because what stopped its last workers never answered; a run that was stopped for quota that a job took in another pool, one that began before the pause after
 /// its failure was over because it had been held, an owner's that was stopped for a borrower and took its place back at once, for ever, and a bound on
-/// what could be taken that counted what it costs to stop.
+/// what could be taken that counted what it costs to stop, and one asked alone for whom nothing was kept in the trial, so that those left out were not asked.
 #[test]
 fn seeds_that_once_failed() {
     for seed in [
-        499, 770, 1_188, 2_999, 4_525, 4_619, 4_937, 5_182, 5_388, 7_670, 7_678, 11_562, 12_527, 12_967, 12_999,
+        499, 770, 1_188, 2_999, 4_525, 4_619, 4_937, 5_182, 5_388, 5_900, 7_670, 7_678, 11_562, 12_527, 12_967, 12_999,
         13_111, 18_058, 19_112, 20_171, 21_644, 26_412, 27_000, 31_283, 34_340, 45_242, 46_201, 47_100, 55_624, 64_392,
         67_506, 67_796, 68_183, 92_793, 102_728, 104_619, 105_169, 106_605, 111_071, 114_697, 119_987, 120_251,
         123_705, 129_738, 139_951, 148_404, 154_450, 155_413, 157_426, 160_486,

@@ -156,11 +156,11 @@ pub(crate) fn run(engine: &mut Engine, report: &mut PlanReport) -> BTreeSet<JobI
     if first.is_empty() && !promised {
         return BTreeSet::new();
     }
-    let mut found = tried(engine, &first);
+    let mut found = tried(engine, &first, !left_out.is_empty());
     if found.moved && !left_out.is_empty() {
         // What was found for a new head may let one have something for which nothing was there before.
         let all: Vec<(ClassId, OrderKey)> = first.into_iter().chain(firsts(&engine.state, &left_out)).collect();
-        found = tried(engine, &all);
+        found = tried(engine, &all, false);
     }
     let Findings { deals, in_vain, broken, .. } = found;
     if engine.state.brake(&Brake::Preemption).is_some() {
@@ -191,8 +191,8 @@ struct Findings {
     moved: bool,
 }
 
-/// Tries all heads, and takes it back.
-fn tried(engine: &mut Engine, heads: &[(ClassId, OrderKey)]) -> Findings {
+/// Tries these heads, and takes it back. `more`: others are not asked, and may be behind the last of these.
+fn tried(engine: &mut Engine, heads: &[(ClassId, OrderKey)], more: bool) -> Findings {
     let mark = engine.state.checkpoint();
     let (ranks, closed) = (Ranks::new(&engine.state), closed(&engine.state, heads));
     let mut trial = Trial {
@@ -211,7 +211,7 @@ fn tried(engine: &mut Engine, heads: &[(ClassId, OrderKey)]) -> Findings {
         deals: Vec::new(),
     };
     trial.lift_ending();
-    trial.serve_all(heads);
+    trial.serve_all(heads, more);
     let Trial { deals, in_vain, broken, moving, .. } = trial;
     engine.state.rollback(mark);
     let moved = moving || !deals.is_empty() || !broken.is_empty();
@@ -465,12 +465,12 @@ impl Trial<'_> {
     }
 
     /// All heads in their order. One that is served is followed by the next of its class; one that is not takes its class with it.
-    fn serve_all(&mut self, heads: &[(ClassId, OrderKey)]) {
+    fn serve_all(&mut self, heads: &[(ClassId, OrderKey)], more: bool) {
         self.hold_all_promised();
         let mut turns: BTreeSet<Turn> = heads.iter().filter_map(|(class, key)| self.turn(*class, *key)).collect();
         while let Some(next) = turns.pop_first() {
             let broken = self.broken.clone();
-            if self.serve(next.key.job, next.class, turns.is_empty())
+            if self.serve(next.key.job, next.class, !more && turns.is_empty())
                 && let Some(behind) = self.behind(&next)
             {
                 turns.insert(behind);
