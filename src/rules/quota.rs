@@ -122,7 +122,18 @@ pub(crate) fn has_own_left(state: &State, quota: QuotaId, pool: PoolId) -> bool 
     let promised = |at: QuotaId| below(state, at, state.index.kept_quota.all(pool));
     let with = |at: QuotaId| state.quota.usage_with(quota, pool, MilliGpu(1), at) + promised(at);
     let mut way = state.lineage(quota).filter(|at| state.quota.parent(*at).is_some());
-    way.all(|at| state.within_own(at, pool, with(at))) && !is_unowned(state, quota, pool)
+    way.all(|at| state.within_own(at, pool, with(at)))
+        && names_more(state, quota, pool)
+        && !is_unowned(state, quota, pool)
+}
+
+/// Whether anything is left of what a node names for its own jobs, which stand beside its children. Where nothing is below it, all of it is its queue's.
+fn names_more(state: &State, quota: QuotaId, pool: PoolId) -> bool {
+    let kept = || {
+        let kept = state.index.kept_quota.all(pool).filter(|(queue, _)| node_of(state, *queue) == Some(quota));
+        kept.fold(MilliGpu(0), |sum, (_, share)| sum + share)
+    };
+    !state.quota.inner(quota) || state.quota.own_usage(quota, pool) + kept() < state.quota.named(quota, pool)
 }
 
 /// What is kept in a pool for the jobs of other classes below a node of the tree: as good as in use there.

@@ -106,7 +106,7 @@ pub(crate) struct Room {
     pool: PoolId,
     all: Held,
     own: Held,
-    /// Given back for others: their room is not this one's.
+    /// Kept as places for others, or given back for them: their room is not this one's.
     others: BTreeSet<NodeId>,
 }
 
@@ -114,7 +114,7 @@ impl Room {
     /// What kept room leaves to a job.
     pub(crate) fn of(state: &State, pool: PoolId, asker: JobId) -> Room {
         let (all, own) = held(state, pool, Some(asker));
-        let others = rooms_kept_from(state, Some((asker, pool))).flat_map(|(_, kept)| &kept.nodes).copied().collect();
+        let others = all_kept_from(state, Some((asker, pool))).flat_map(|(_, kept)| &kept.nodes).copied().collect();
         Room { pool, all, own, others }
     }
 
@@ -254,7 +254,8 @@ pub(crate) fn holds_gang(state: &State, pool: PoolId, reservation: &Reservation)
 
 /// What room is kept from one who asks in a pool, by pool. The asker is a job of the state.
 pub fn kept_from(state: &State, asker: Option<(JobId, PoolId)>) -> impl Iterator<Item = KeptRoom> {
-    rooms_kept_from(state, asker).map(|(pool, reservation)| {
+    let rooms = all_kept_from(state, asker).filter(|(_, a)| !a.room.is_empty());
+    rooms.map(|(pool, reservation)| {
         // What still has to leave holds a part of the room until it does.
         let (room, leave) = (state.held_by(&reservation.room), &reservation.nodes);
         let here = |id: &NodeId| state.nodes.get(id).is_some_and(|node| node.pool == *pool);
@@ -264,11 +265,10 @@ pub fn kept_from(state: &State, asker: Option<(JobId, PoolId)>) -> impl Iterator
     })
 }
 
-/// The reservations of room that are kept from one who asks in a pool, by pool.
-fn rooms_kept_from(state: &State, asker: Option<(JobId, PoolId)>) -> impl Iterator<Item = (&PoolId, &Reservation)> {
-    let reservations = state.reservations.iter().filter(|(_, a)| !a.room.is_empty());
+/// The reservations that are kept from one who asks in a pool, by pool.
+fn all_kept_from(state: &State, asker: Option<(JobId, PoolId)>) -> impl Iterator<Item = (&PoolId, &Reservation)> {
     let is_for = move |pool: PoolId, holder| asker.is_some_and(|(by, asks)| is_for(state, holder, pool, by, asks));
-    reservations.filter(move |(pool, a)| !is_for(**pool, a.job))
+    state.reservations.iter().filter(move |(pool, a)| !is_for(**pool, a.job))
 }
 
 /// Whether an idle node stays because a gang will go on it. A tier that buys nothing keeps no node either, and none is kept for a gang that it does not let

@@ -105,6 +105,7 @@ stories! {
     cheapest_under_ceilings
     child_takes_back_from_its_cohorts_own_jobs
     cluster_quota_is_waited_for
+    cohorts_own_gang_that_borrows_gives_way_to_a_childs
     cohorts_own_jobs_are_left_what_it_names
     cohorts_own_jobs_borrow_behind_its_children
     cohorts_own_jobs_take_back_what_it_names
@@ -193,6 +194,7 @@ stories! {
     keep_ready_without_gpus
     kept_for_a_gang_of_the_same_instant
     kept_in_the_pool_that_frees_first
+    kept_places_make_no_room_for_another_pool
     kept_quota_goes_to_a_higher_tier
     kept_quota_is_free_while_nothing_is_in_stock
     kept_quota_serves_no_longer_than_it_is_short
@@ -313,9 +315,11 @@ stories! {
     reserved_for_its_class
     reserved_not_for_others
     retries_back_off
+    room_beside_a_service_is_kept_for_nobody
     room_for_a_gang_short_of_quota_is_kept
     room_for_the_rest_is_kept_beside_quota
     room_for_the_rest_of_a_gang_is_kept
+    room_is_kept_only_for_who_can_pay
     runs_that_lasted_are_no_failed_starts
     same_and_conflict_and_rerun
     scavenger_buys_nothing

@@ -21,11 +21,13 @@ use crate::ids::{ClassId, JobId, PoolId};
 use crate::moves;
 use crate::plan::PlanReport;
 use crate::reason::Reason;
-use crate::rules::forecast::{expected, goes_without, holders, once_given_back, soonest, soonest_of};
+use crate::rules::forecast::{expected, goes_without, holders, once_given_back, pays_for_room, soonest, soonest_of};
 use crate::rules::launch::LaunchOption;
 use crate::rules::order::{Head, StrictHeads};
 use crate::rules::rank::{Borrows, Ranks, Taker};
-use crate::rules::reservations::{Room, comes_first, holds_gang, is_large, may_reserve, nodes_differ};
+use crate::rules::reservations::{
+    Room, comes_first, holds_gang, is_beside_others, is_large, may_reserve, nodes_differ,
+};
 use crate::rules::{demand, protection, quota, settings, supply};
 use crate::state::State;
 use crate::state::allowances::Allowance;
@@ -41,7 +43,7 @@ use alloc::vec::Vec;
 const MOST_TRIES: u32 = 4;
 
 /// Jobs that are no gangs that are looked at in one pass at most.
-const MOST_LOOKS: u32 = 1024;
+const MOST_LOOKS: u32 = 4096;
 
 /// Runs the stage. `broken`: jobs that lost what they were promised to others, which have not been served yet.
 pub(crate) fn run(engine: &mut Engine, broken: &BTreeSet<JobId>, report: &mut PlanReport) {
@@ -268,9 +270,11 @@ fn good(engine: &mut Engine, pool: PoolId, reservation: &Reservation) -> bool {
             matches!(refused, Some(Reason::Ceiling { .. })) && options.iter().any(|c| c.counts == option.counts)
         }
     };
+    let pays = row.kept.is_some();
     waits
         && holds_gang(state, pool, reservation)
         && Room::of(state, pool, reservation.job).holds(state, &option, &reservation.nodes)
+        && (pays || pays_for_room(engine, reservation.job, reservation))
 }
 
 /// Whether what all pools have kept is for jobs before a head, and so before all that come after it in the strict order.
@@ -303,9 +307,13 @@ fn claim(engine: &mut Engine, kept: &mut BTreeMap<PoolId, JobId>) {
         if kept.values().any(|holder| *holder == job) {
             continue;
         }
+        looks += u32::from(small);
+        let beside = |pool| is_beside_others(&engine.state, head.class, pool);
+        if small && !settings::pools(&engine.state, head.class).any(beside) {
+            continue;
+        }
         let tried = claim_for(engine, &head, kept);
         if small {
-            looks += 1;
             of_others += tried;
         } else {
             tries += tried;
