@@ -52,8 +52,6 @@ pub(crate) fn soonest(engine: &mut Engine, job: JobId, pool: PoolId) -> Option<R
     let sooner =
         places.as_ref().is_some_and(|places| places.from <= engine.state.now + least_boot(&engine.state, job, pool));
     let room = if full && !sooner { room(&engine.state, job, pool) } else { None };
-    // Under a ceiling nobody is asked for money before there is room.
-    let room = room.filter(|made| pays_for_room(engine, job, made));
     engine.state.rollback(mark);
     let soonest = match (places, room) {
         (Some(places), Some(room)) => {
@@ -65,14 +63,6 @@ pub(crate) fn soonest(engine: &mut Engine, job: JobId, pool: PoolId) -> Option<R
     };
     let large = is_large(&engine.state, engine.state.jobs[job].class, pool);
     soonest.filter(|made| large || !made.room.is_empty())
-}
-
-/// Whether a job has the money for what is bought for it in the room that is kept, once those have ended that are on the nodes that leave.
-pub(crate) fn pays_for_room(engine: &mut Engine, job: JobId, made: &Reservation) -> bool {
-    let class = engine.state.jobs[job].class;
-    let bill = LaunchOption { counts: made.room.clone(), ..LaunchOption::default() }.bill(&engine.state);
-    let gone: Vec<JobId> = holders(&engine.state, &made.nodes).into_iter().collect();
-    once_given_back(engine, &gone, |state| budget::pays(state, class, bill))
 }
 
 /// The soonest of what a job may claim in some pools, each with who has the reservation there; and in how many it was sought.

@@ -319,7 +319,6 @@ stories! {
     room_for_a_gang_short_of_quota_is_kept
     room_for_the_rest_is_kept_beside_quota
     room_for_the_rest_of_a_gang_is_kept
-    room_is_kept_only_for_who_can_pay
     runs_that_lasted_are_no_failed_starts
     same_and_conflict_and_rerun
     scavenger_buys_nothing

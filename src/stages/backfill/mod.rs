@@ -21,7 +21,7 @@ use crate::ids::{ClassId, JobId, PoolId};
 use crate::moves;
 use crate::plan::PlanReport;
 use crate::reason::Reason;
-use crate::rules::forecast::{expected, goes_without, holders, once_given_back, pays_for_room, soonest, soonest_of};
+use crate::rules::forecast::{expected, goes_without, holders, once_given_back, soonest, soonest_of};
 use crate::rules::launch::LaunchOption;
 use crate::rules::order::{Head, StrictHeads};
 use crate::rules::rank::{Borrows, Ranks, Taker};
@@ -270,11 +270,9 @@ fn good(engine: &mut Engine, pool: PoolId, reservation: &Reservation) -> bool {
             matches!(refused, Some(Reason::Ceiling { .. })) && options.iter().any(|c| c.counts == option.counts)
         }
     };
-    let pays = row.kept.is_some();
     waits
         && holds_gang(state, pool, reservation)
         && Room::of(state, pool, reservation.job).holds(state, &option, &reservation.nodes)
-        && (pays || pays_for_room(engine, reservation.job, reservation))
 }
 
 /// Whether what all pools have kept is for jobs before a head, and so before all that come after it in the strict order.
