@@ -363,26 +363,19 @@ fn in_queue(state: &State, job: JobId) -> OrderKey {
 
 /// Whether a gang of a class would be within what its queue and all above it own, up to a node, with some runs gone.
 fn owns_below(state: &State, of: (QuotaId, ClassId), pool: PoolId, meet: QuotaId, gone: &[JobId]) -> bool {
-    let (quota, class) = of;
-    let asked = quota::share(state, class, pool);
-    let without = UsedWithout::of(state, pool, gone);
-    // The jobs of a cohort itself stand beside its children: theirs is what it names.
-    let own = without.own_jobs_with(quota, asked).is_none_or(|with| with <= state.quota.named(quota, pool));
-    let mut way = state.lineage(quota).take_while(|at| *at != meet);
-    (own || !state.has_quotas(pool)) && way.all(|at| state.within_own(at, pool, without.with_more(quota, asked, at)))
+    owns_up_to(state, of, pool, Some(meet), gone)
 }
 
 /// The same up to a node, or with all above it: then it is not within what it owns either where no quota is named for its queue.
 fn owns_up_to(state: &State, of: (QuotaId, ClassId), pool: PoolId, meet: Option<QuotaId>, gone: &[JobId]) -> bool {
-    if let Some(meet) = meet {
-        return owns_below(state, of, pool, meet, gone);
-    }
     let (quota, class) = of;
     let (asked, without) = (quota::share(state, class, pool), UsedWithout::of(state, pool, gone));
+    // The jobs of a cohort itself stand beside its children: theirs is what it names.
     let own = without.own_jobs_with(quota, asked).is_none_or(|with| with <= state.quota.named(quota, pool));
-    let mut way = state.lineage(quota);
-    own && way.all(|at| state.within_own(at, pool, without.with_more(quota, asked, at)))
-        && !quota::is_unowned(state, quota, pool)
+    let mut way = state.lineage(quota).take_while(|at| Some(*at) != meet);
+    (own || (meet.is_some() && !state.has_quotas(pool)))
+        && way.all(|at| state.within_own(at, pool, without.with_more(quota, asked, at)))
+        && (meet.is_some() || !quota::is_unowned(state, quota, pool))
 }
 
 /// What is in use of the quotas of a pool with some runs gone.

@@ -398,8 +398,8 @@ impl StrictHeads {
         let first = settings::pools(state, head.class).next();
         let quotas = first.is_some_and(|pool| self.with_quotas.contains(&pool));
         let spent = quotas && reservations::has_spent_its_own(state, head.key.job);
-        let (standing, place) = reservations::strictly(state, head.key.job);
-        Reverse(((spent, standing, place), head))
+        let (turn, place) = reservations::strictly(state, head.key.job);
+        Reverse(((spent, turn, place), head))
     }
 }
 

@@ -91,13 +91,22 @@ pub(crate) fn is_own(state: &State, class: ClassId, pool: PoolId, asked: MilliGp
     true
 }
 
-/// Whether the jobs at an inner node itself would be within what it names with so much more, and with what is kept for those of other classes: they stand
-/// beside its children, and that is theirs. Where nothing is below a node, all of it is its queue's.
+/// Whether the jobs at an inner node itself would be within what it names with so much more, and with what is kept for those of other classes.
 pub(crate) fn is_within_named(state: &State, quota: QuotaId, pool: PoolId, class: ClassId, asked: MilliGpu) -> bool {
+    names(state, quota, pool, state.index.kept_quota.besides(pool, class), asked)
+}
+
+/// The same with what is kept for these: they stand beside its children, and that is theirs. Where nothing is below a node, all of it is its queue's.
+fn names(
+    state: &State,
+    quota: QuotaId,
+    pool: PoolId,
+    kept: impl Iterator<Item = (QueueId, MilliGpu)>,
+    asked: MilliGpu,
+) -> bool {
     if !state.quota.inner(quota) {
         return true;
     }
-    let kept = state.index.kept_quota.besides(pool, class);
     let kept = kept.filter(|(queue, _)| node_of(state, *queue) == Some(quota));
     let kept = kept.fold(MilliGpu(0), |sum, (_, share)| sum + share);
     state.quota.own_usage(quota, pool) + kept + asked <= state.quota.named(quota, pool)
@@ -123,17 +132,8 @@ pub(crate) fn has_own_left(state: &State, quota: QuotaId, pool: PoolId) -> bool 
     let with = |at: QuotaId| state.quota.usage_with(quota, pool, MilliGpu(1), at) + promised(at);
     let mut way = state.lineage(quota).filter(|at| state.quota.parent(*at).is_some());
     way.all(|at| state.within_own(at, pool, with(at)))
-        && names_more(state, quota, pool)
+        && names(state, quota, pool, state.index.kept_quota.all(pool), MilliGpu(1))
         && !is_unowned(state, quota, pool)
-}
-
-/// Whether anything is left of what a node names for its own jobs, which stand beside its children. Where nothing is below it, all of it is its queue's.
-fn names_more(state: &State, quota: QuotaId, pool: PoolId) -> bool {
-    let kept = || {
-        let kept = state.index.kept_quota.all(pool).filter(|(queue, _)| node_of(state, *queue) == Some(quota));
-        kept.fold(MilliGpu(0), |sum, (_, share)| sum + share)
-    };
-    !state.quota.inner(quota) || state.quota.own_usage(quota, pool) + kept() < state.quota.named(quota, pool)
 }
 
 /// What is kept in a pool for the jobs of other classes below a node of the tree: as good as in use there.

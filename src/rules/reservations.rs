@@ -294,8 +294,8 @@ pub(crate) fn vacates(state: &State, node: &Node) -> bool {
 /// Whether nodes of a pool are given back so that a gang finds room, or that room is kept in it.
 pub(crate) fn makes_room(state: &State, pool: PoolId) -> bool {
     let here = |id: &NodeId| state.nodes.get(id).is_some_and(|node| node.pool == pool);
-    let rooms = state.reservations.iter().filter(|(_, a)| !a.room.is_empty());
-    rooms.into_iter().any(|(of, a)| *of == pool || a.nodes.iter().any(here))
+    let mut rooms = state.reservations.iter().filter(|(_, a)| !a.room.is_empty());
+    rooms.any(|(of, a)| *of == pool || a.nodes.iter().any(here))
 }
 
 /// Why a job that has a reservation waits. `None`: it has none, or nothing is known of its time.
@@ -323,8 +323,8 @@ pub(crate) fn strictly(state: &State, job: JobId) -> (Reverse<(bool, i32)>, Orde
 
 /// The same without deadlines: one that comes to count later must not move what is kept.
 fn calmly(state: &State, job: JobId) -> (Reverse<(bool, i32)>, OrderKey) {
-    let (standing, key) = strictly(state, job);
-    (standing, OrderKey { start_by: Timestamp::NEVER, ..key })
+    let (turn, key) = strictly(state, job);
+    (turn, OrderKey { start_by: Timestamp::NEVER, ..key })
 }
 
 /// Whether nothing is left of what the queue of a job owns in the first of its pools. It is the same for all jobs of a queue there, so that a large one,
@@ -346,19 +346,16 @@ pub(crate) fn comes_first(state: &State, one: JobId, other: JobId) -> bool {
 /// Whether a job may have the reservation of a pool, which another may have now.
 pub(crate) fn may_claim(state: &State, job: JobId, pool: PoolId, holder: Option<JobId>) -> bool {
     let class = state.jobs[job].class;
+    let large = is_large(state, class, pool);
     let gives_way = |holder| gives_way(state, holder, pool, job, pool) && comes_first(state, job, holder);
-    let taken = holder.is_some_and(|holder| !gives_way(holder));
-    if taken || !may_reserve(state, job, pool) {
-        return false;
-    }
-    if is_large(state, class, pool) {
-        return lacks_capacity(state, job, pool);
-    }
-    is_beside_others(state, class, pool) && matches!(supply::refusal(state, job, pool), Some(Reason::Ceiling { .. }))
+    (large || is_beside_others(state, class, pool))
+        && holder.is_none_or(gives_way)
+        && may_reserve(state, job, pool)
+        && if large { lacks_capacity(state, job, pool) } else { lacks_room(state, job, pool) }
 }
 
 /// Whether nodes that a class does not fit stand under the ceilings that bound it: of what frees there nothing is its own.
-pub(crate) fn is_beside_others(state: &State, class: ClassId, pool: PoolId) -> bool {
+fn is_beside_others(state: &State, class: ClassId, pool: PoolId) -> bool {
     let fits = supply::fits(state, class, pool);
     let bounded = bounds_all_pools(state);
     let other = |(of, id): (PoolId, OfferingId)| if of == pool { fits.binary_search(&id).is_err() } else { bounded };
@@ -408,6 +405,11 @@ pub(crate) fn waits_for_others(state: &State, job: JobId) -> bool {
 /// From when on places or room are kept for a job.
 pub(crate) fn reserved_from(state: &State, job: JobId) -> Option<Timestamp> {
     state.reservations.values().find(|a| a.job == job).map(|a| a.from)
+}
+
+/// Whether a ceiling keeps a job from what could be bought for it.
+fn lacks_room(state: &State, job: JobId, pool: PoolId) -> bool {
+    matches!(supply::refusal(state, job, pool), Some(Reason::Ceiling { .. }))
 }
 
 /// Whether nothing but more capacity, ceiling or stock would help.

@@ -25,9 +25,7 @@ use crate::rules::forecast::{expected, goes_without, holders, once_given_back, s
 use crate::rules::launch::LaunchOption;
 use crate::rules::order::{Head, StrictHeads};
 use crate::rules::rank::{Borrows, Ranks, Taker};
-use crate::rules::reservations::{
-    Room, comes_first, holds_gang, is_beside_others, is_large, may_reserve, nodes_differ,
-};
+use crate::rules::reservations::{Room, comes_first, holds_gang, is_large, may_reserve, nodes_differ};
 use crate::rules::{demand, protection, quota, settings, supply};
 use crate::state::State;
 use crate::state::allowances::Allowance;
@@ -306,10 +304,6 @@ fn claim(engine: &mut Engine, kept: &mut BTreeMap<PoolId, JobId>) {
             continue;
         }
         looks += u32::from(small);
-        let beside = |pool| is_beside_others(&engine.state, head.class, pool);
-        if small && !settings::pools(&engine.state, head.class).any(beside) {
-            continue;
-        }
         let tried = claim_for(engine, &head, kept);
         if small {
             of_others += tried;

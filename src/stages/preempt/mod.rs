@@ -560,11 +560,10 @@ impl Trial<'_> {
 
     /// What a head that gets nothing will be kept, in the pool where that is soonest, is not promised to those behind it.
     fn reserve(&mut self, takers: &[Taker]) {
-        let has_one = |taker: &Taker| self.state().reservations().values().any(|kept| kept.job == taker.job);
-        if takers.iter().any(has_one) {
+        let Some(job) = takers.first().map(|taker| taker.job) else { return };
+        if reservations::reserved_from(self.state(), job).is_some() {
             return;
         }
-        let Some(job) = takers.first().map(|taker| taker.job) else { return };
         let holder = |pool: PoolId| self.state().reservations().get(&pool).map(|kept| kept.job);
         let pools: Vec<(PoolId, Option<JobId>)> = takers.iter().map(|one| (one.pool, holder(one.pool))).collect();
         if let (_, Some((pool, reservation))) = soonest_of(self.engine, job, &pools) {
